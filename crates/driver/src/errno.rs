@@ -1,0 +1,55 @@
+//! Which error number a caller sees for each refusal. The only place where the two meet.
+
+use glia_abi::errno::Errno;
+
+use crate::alloc::AllocError;
+use crate::chunk::DeadChunk;
+use crate::handles::HandleError;
+use crate::memory::sweep::{OpenError, SweepError};
+use crate::memory::{AccessError, InitError, PublishError, RefError};
+
+macro_rules! errno {
+    ($error:ty, $($pattern:pat => $errno:expr),+ $(,)?) => {
+        impl $error {
+            /// The error number that a caller sees.
+            #[must_use]
+            pub fn errno(&self) -> Errno {
+                match self { $($pattern => $errno),+ }
+            }
+        }
+    };
+}
+
+errno! { AllocError,
+    Self::SizeTooLarge { .. }
+    | Self::NoChannel { .. }
+    | Self::NoCore { .. }
+    | Self::HostAligned { .. }
+    | Self::HostScratchpad
+    | Self::AlignTooLarge { .. } => Errno::EINVAL,
+    Self::Injected { .. }
+    | Self::NoRecord { .. }
+    | Self::ZeroSize
+    | Self::NoHostMemory { .. }
+    | Self::NoDeviceMemory { .. }
+    | Self::PlacedMisaligned { .. }
+    | Self::ScratchpadBlocked { .. }
+    | Self::ScratchpadMisaligned { .. } => Errno::ENOMEM,
+    Self::NotAttached { .. } => Errno::EACCES,
+    Self::Gone => Errno::ENODEV,
+}
+
+errno! { InitError,
+    Self::Params(_) | Self::CarveoutMoved { .. } => Errno::EINVAL,
+    Self::HandleTable | Self::Pool => Errno::ENOMEM,
+    Self::Carveout { cause, .. } => cause.errno(),
+}
+
+// Through the ABI a dead chunk is a handle that does not resolve.
+errno! { DeadChunk, _ => Errno::EINVAL }
+errno! { AccessError, Self::Dead(dead) => dead.errno(), Self::OutOfBounds { .. } => Errno::EINVAL }
+errno! { RefError, Self::Dead(dead) => dead.errno(), Self::TooMany { .. } => Errno::EINVAL }
+errno! { HandleError, _ => Errno::ENOENT }
+errno! { PublishError, Self::Dead(dead) => dead.errno(), Self::Handle(error) => error.errno() }
+errno! { OpenError, Self::Busy(_) => Errno::EBUSY, Self::Gone => Errno::ENODEV }
+errno! { SweepError, _ => Errno::EACCES }

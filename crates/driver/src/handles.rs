@@ -1,0 +1,377 @@
+//! The handle table: small numbers for user space, in two levels.
+//!
+//! A handle is an index. Free cells form a chain, last freed first reused; the chain ends in the *frontier*, the cell beyond which
+//! nothing was ever handed out. Index 0 is never issued, and neither is the last one, so the default table of 4,194,304
+//! cells has 4,194,302 usable handles (driver 2.27). Pages of 8,192 cells are made one handle ahead of need.
+//!
+//! When the table is full, or a page cannot be had, it goes **down**: every handle stops resolving, and only a new table helps. The reference
+//! does the same, and so do we ("poisoned").
+//!
+//! Allocation knows nothing of chunks: a cell holds an [`Object`]. Publication, which ties a chunk to its handle, is the business of
+//! [`DeviceMemory::publish`](crate::memory::DeviceMemory::publish).
+//!
+//! Cells are atomics in pages that stay where they are, so [`HandleTable::find`] takes no lock. Handles may be logged; the contents of cells
+//! may not.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use glia_abi::fault::{FaultPoint, Faults};
+use glia_abi::handle::McHandle;
+
+use crate::chunk::ChunkRef;
+
+/// Cells of the default table (driver 2.27: 512 pages of 8,192).
+pub const HANDLE_LIMIT: u32 = 512 * CELLS_PER_PAGE;
+
+const CELLS_PER_PAGE: u32 = 8192;
+
+/// What a handle names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Object {
+    /// A mem chunk.
+    Chunk(ChunkRef),
+    /// Something else that the driver keeps, by a number of its own.
+    Other(u32),
+}
+
+impl Object {
+    /// Set in a cell that is used; a free cell is the index of the next free one.
+    const USED: u64 = 1 << 63;
+    const OTHER: u64 = 1 << 62;
+
+    fn to_cell(self) -> u64 {
+        const { assert!(ChunkRef::BITS <= 62) };
+        match self {
+            Self::Chunk(chunk) => Self::USED | chunk.to_bits(),
+            Self::Other(number) => Self::USED | Self::OTHER | u64::from(number),
+        }
+    }
+
+    fn from_cell(cell: u64) -> Option<Self> {
+        if cell & Self::USED == 0 {
+            return None;
+        }
+        let bits = cell & !(Self::USED | Self::OTHER);
+        Some(if cell & Self::OTHER == 0 {
+            Self::Chunk(ChunkRef::from_bits(bits))
+        } else {
+            Self::Other(u32::try_from(bits).unwrap_or(u32::MAX))
+        })
+    }
+}
+
+/// Why the table refused. All of them are `ENOENT` to a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HandleError {
+    /// The table went down earlier: it was full, or out of kernel memory, or its device is gone.
+    #[error("the handle table is down and stays down until the device is set up again")]
+    Down,
+    /// This request took the last cell that may be used; the table is down from here on.
+    #[error("the handle table is full at {limit} cells, and down from here on")]
+    Full {
+        /// Cells of the table.
+        limit: u32,
+    },
+    /// A further page could not be had; the table is down from here on.
+    #[error("no kernel memory for page {page} of the handle table, which is down from here on")]
+    NoMemory {
+        /// The page's number.
+        page: u32,
+    },
+    /// No such handle is issued.
+    #[error("{handle} is not issued; the table has {limit} cells")]
+    NotIssued {
+        /// The handle given.
+        handle: McHandle,
+        /// Cells of the table.
+        limit: u32,
+    },
+}
+
+/// The table of a device. Its own lock serialises allocation and free; lookups take none.
+pub struct HandleTable {
+    pages: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    limit: u32,
+    /// The head of the free chain; 0 while the table is down.
+    head: AtomicU32,
+    pages_made: AtomicU32,
+    alloc_lock: Mutex<()>,
+}
+
+impl HandleTable {
+    /// A table of `limit` cells, 2 to [`HANDLE_LIMIT`] (other values are brought into that range), with its first page.
+    ///
+    /// # Errors
+    /// [`HandleError::NoMemory`] if kernel memory is refused, for the first level or the first page.
+    pub fn new(limit: u32, faults: &dyn Faults) -> Result<Self, HandleError> {
+        let limit = limit.clamp(2, HANDLE_LIMIT);
+        if faults.strikes(FaultPoint::HandleTable) {
+            return Err(HandleError::NoMemory { page: 0 });
+        }
+        let table = Self {
+            pages: (0..limit.div_ceil(CELLS_PER_PAGE))
+                .map(|_| OnceLock::new())
+                .collect(),
+            limit,
+            head: AtomicU32::new(1),
+            pages_made: AtomicU32::new(0),
+            alloc_lock: Mutex::new(()),
+        };
+        if faults.strikes(FaultPoint::HandleTable) {
+            return Err(HandleError::NoMemory { page: 0 });
+        }
+        table.make_page(0);
+        Ok(table)
+    }
+
+    /// Issues a handle for `object`: the one freed last, or the next never issued.
+    ///
+    /// # Errors
+    /// [`HandleError::Down`]; or [`HandleError::Full`] and [`HandleError::NoMemory`], after which the table is down.
+    pub fn alloc(&self, object: Object, faults: &dyn Faults) -> Result<McHandle, HandleError> {
+        let _guard = self
+            .alloc_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let index = self.head.load(Ordering::Relaxed);
+        let (handle, cell) = McHandle::new(index)
+            .zip(self.cell(index))
+            .ok_or(HandleError::Down)?;
+        // CAST: a free cell holds an index below the limit.
+        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+        let chained = cell.load(Ordering::Relaxed) as u32;
+        let next = if chained == 0 {
+            self.advance_frontier(index, faults)?
+        } else {
+            chained
+        };
+        // ORDER: whoever finds the object through its handle sees what was written of it before.
+        cell.store(object.to_cell(), Ordering::Release);
+        self.head.store(next, Ordering::Relaxed);
+        Ok(handle)
+    }
+
+    /// Takes a handle back. The object that it named is not touched.
+    ///
+    /// # Errors
+    /// [`HandleError::Down`], or [`HandleError::NotIssued`] for a handle that is free or out of range.
+    pub fn free(&self, handle: McHandle) -> Result<(), HandleError> {
+        let _guard = self
+            .alloc_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let head = self.head.load(Ordering::Relaxed);
+        if head == 0 {
+            return Err(HandleError::Down);
+        }
+        let issued = |cell: &&AtomicU64| Object::from_cell(cell.load(Ordering::Relaxed)).is_some();
+        let cell = self
+            .cell(handle.get())
+            .filter(issued)
+            .ok_or(HandleError::NotIssued {
+                handle,
+                limit: self.limit,
+            })?;
+        cell.store(u64::from(head), Ordering::Release);
+        self.head.store(handle.get(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What the handle names now. Takes no lock. `None` when the table is down, or the handle is out of range or not issued.
+    #[must_use]
+    pub fn find(&self, handle: McHandle) -> Option<Object> {
+        if self.is_down() {
+            return None;
+        }
+        Object::from_cell(self.cell(handle.get())?.load(Ordering::Acquire))
+    }
+
+    /// Whether the table is down.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.head.load(Ordering::Relaxed) == 0
+    }
+
+    /// The handle that the next allocation gives if it succeeds; `None` when the table is down.
+    #[must_use]
+    pub fn next(&self) -> Option<McHandle> {
+        McHandle::new(self.head.load(Ordering::Relaxed))
+    }
+
+    /// Pages of 8,192 cells in use.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.pages_made.load(Ordering::Relaxed)
+    }
+
+    /// Cells of the table, index 0 included.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Takes the table down for good, at the end of its device.
+    pub(crate) fn shut_down(&self) {
+        let _guard = self
+            .alloc_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.go_down();
+        self.pages_made.store(0, Ordering::Relaxed);
+    }
+
+    /// The index after the frontier `index`, with its page made.
+    fn advance_frontier(&self, index: u32, faults: &dyn Faults) -> Result<u32, HandleError> {
+        let next = index + 1;
+        if next >= self.limit {
+            self.go_down();
+            return Err(HandleError::Full { limit: self.limit });
+        }
+        if self.cell(next).is_none() {
+            let page = next / CELLS_PER_PAGE;
+            if faults.strikes(FaultPoint::HandlePage) {
+                self.go_down();
+                return Err(HandleError::NoMemory { page });
+            }
+            self.make_page(page);
+        }
+        Ok(next)
+    }
+
+    fn make_page(&self, page: u32) {
+        self.pages[page as usize]
+            .get_or_init(|| (0..CELLS_PER_PAGE).map(|_| AtomicU64::new(0)).collect());
+        self.pages_made.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn go_down(&self) {
+        self.head.store(0, Ordering::Relaxed);
+    }
+
+    fn cell(&self, index: u32) -> Option<&AtomicU64> {
+        if index >= self.limit {
+            return None;
+        }
+        self.pages
+            .get((index / CELLS_PER_PAGE) as usize)?
+            .get()?
+            .get((index % CELLS_PER_PAGE) as usize)
+    }
+}
+
+impl fmt::Debug for HandleTable {
+    /// Says how full the table is, never what its cells hold.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandleTable")
+            .field("limit", &self.limit)
+            .field("next", &self.next())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glia_abi::fault::NoFaults;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(limit: u32) -> HandleTable {
+        HandleTable::new(limit, &NoFaults).unwrap()
+    }
+
+    fn issue(table: &HandleTable, number: u32) -> u32 {
+        table.alloc(Object::Other(number), &NoFaults).unwrap().get()
+    }
+
+    fn handle(index: u32) -> McHandle {
+        McHandle::new(index).unwrap()
+    }
+
+    #[test]
+    fn handles_count_up_and_the_one_freed_last_comes_first() {
+        let table = table(HANDLE_LIMIT);
+        assert_eq!([issue(&table, 0), issue(&table, 1)], [1, 2]);
+        table.free(handle(1)).unwrap();
+        assert_eq!([issue(&table, 2), issue(&table, 3)], [1, 3]);
+        assert_eq!(table.find(handle(1)), Some(Object::Other(2)));
+    }
+
+    #[test]
+    fn the_second_page_is_made_one_handle_ahead() {
+        let table = table(HANDLE_LIMIT);
+        for number in 1..=8190 {
+            assert_eq!(issue(&table, number), number);
+        }
+        assert_eq!(table.pages(), 1);
+        assert_eq!(issue(&table, 0), 8191);
+        assert_eq!(table.pages(), 2);
+    }
+
+    #[test]
+    fn a_full_default_table_has_issued_4194302_handles() {
+        let table = table(HANDLE_LIMIT);
+        for number in 1..=4_194_302 {
+            assert_eq!(issue(&table, 0), number);
+        }
+        let error = table.alloc(Object::Other(0), &NoFaults).unwrap_err();
+        assert_eq!(error, HandleError::Full { limit: 4_194_304 });
+    }
+
+    #[test]
+    fn a_table_that_went_down_stays_down() {
+        let table = table(4);
+        assert_eq!([issue(&table, 7), issue(&table, 8)], [1, 2]);
+        assert!(table.alloc(Object::Other(9), &NoFaults).is_err());
+        assert!(table.is_down());
+        assert_eq!(table.find(handle(1)), None);
+        assert_eq!(table.free(handle(1)), Err(HandleError::Down));
+        assert_eq!(
+            table.alloc(Object::Other(9), &NoFaults),
+            Err(HandleError::Down)
+        );
+    }
+
+    #[test]
+    fn handles_that_nobody_holds_are_refused() {
+        let table = table(HANDLE_LIMIT);
+        issue(&table, 0);
+        for index in [2, 8191, 8192, HANDLE_LIMIT - 1, HANDLE_LIMIT, u32::MAX] {
+            assert_eq!(table.find(handle(index)), None);
+            assert_eq!(
+                table.free(handle(index)),
+                Err(HandleError::NotIssued {
+                    handle: handle(index),
+                    limit: HANDLE_LIMIT
+                })
+            );
+        }
+    }
+
+    proptest! {
+        /// The model is a stack of freed numbers above a frontier.
+        #[test]
+        fn issued_numbers_follow_a_stack_above_a_frontier(ops in prop::collection::vec((any::<bool>(), any::<u32>()), 1..400)) {
+            let table = table(60);
+            let (mut stack, mut frontier, mut live, mut down) = (Vec::new(), 1_u32, Vec::new(), false);
+            for (alloc, pick) in ops {
+                if alloc {
+                    let expected = if down { None } else { stack.pop().or_else(|| (frontier + 1 < 60).then(|| { frontier += 1; frontier - 1 })) };
+                    let got = table.alloc(Object::Other(pick), &NoFaults).ok().map(McHandle::get);
+                    prop_assert_eq!(got, expected);
+                    down |= expected.is_none();
+                    live.extend(expected.map(|number| (number, pick)));
+                } else if let Some(at) = (!live.is_empty()).then(|| pick as usize % live.len()) {
+                    let (number, _) = live.swap_remove(at);
+                    prop_assert_eq!(table.free(handle(number)).is_ok(), !down);
+                    stack.push(number);
+                }
+                for &(number, object) in &live {
+                    prop_assert_eq!(table.find(handle(number)), (!down).then_some(Object::Other(object)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+#![forbid(unsafe_code)]
+//! The kernel driver's side of Glia: where every span of HBM and host memory is placed, who holds it, and who gives it back.
+//!
+//! One [`DeviceMemory`](memory::DeviceMemory) is the memory of one Neuron device. It places exactly as the reference driver does (release
+//! 2.27.4), at logarithmic cost. Start at [`memory`], which walks the path of an allocation; the other modules are its parts:
+//!
+//! | module | one noun |
+//! | --- | --- |
+//! | [`memory`] | a device's memory as a whole: allocate, free, look up, publish, sweep |
+//! | [`alloc`] | a request, and the ways to refuse it |
+//! | `poolset`, `pool`, `reserve`, `genpool` | the set, a channel's pools, the host reserve, a byte range over an arena |
+//! | [`arena`] | which units are free: the extent tree, and the naive bitmap as its model |
+//! | [`chunk`], `lifespan`, `index` | chunk records, the lists they are on, lookup by address |
+//! | [`handles`] | the handle table |
+//! | [`process`], [`usage`], [`site`] | attach slots, usage counters, allocation sites |
+//! | [`errno`] | every error's number, in one place |
+
+pub mod alloc;
+pub mod arena;
+pub mod chunk;
+pub mod errno;
+mod genpool;
+pub mod handles;
+mod index;
+pub mod lifespan;
+pub mod memory;
+pub mod pool;
+mod poolset;
+pub mod process;
+mod reserve;
+pub mod site;
+pub mod usage;

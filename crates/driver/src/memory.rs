@@ -1,0 +1,583 @@
+//! The memory of one Neuron device: pools, chunks, handles, lifespans and processes behind one door.
+//!
+//! This is the path that every allocation takes:
+//!
+//! 1. [`DeviceMemory::alloc`] checks the request, field by field, in the reference's order;
+//! 2. the [pool set](crate::poolset) finds a place;
+//! 3. the chunk's record comes to life in the [slab](crate::chunk), its start enters the [address index](crate::index), and it
+//!    joins the head of its [lifespan list](crate::lifespan);
+//! 4. the [counters](crate::usage) are charged, and the caller's [attach slot](crate::process);
+//! 5. later, [`DeviceMemory::publish`] gives it a [handle](crate::handles).
+//!
+//! [`DeviceMemory::free`] takes one reference off and, at the last one, walks the same path backward. What nobody frees is swept
+//! when its process, the last file or the device goes ([`sweep`]).
+//!
+//! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists and counters; the handle table has its own inside it. [`chunk`](DeviceMemory::chunk),
+//! [`search`](DeviceMemory::search) and [`resolve`](DeviceMemory::resolve) take none of them.
+//!
+//! **What this does not do.** It moves no bytes and knows no ioctl.
+
+mod stats;
+pub mod sweep;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use glia_abi::addr::{Alignment, BusAddr, HostPa, Span, access_fits};
+use glia_abi::arch::MemoryLayout;
+use glia_abi::fault::{FaultPoint, Faults};
+use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
+use glia_abi::mem::{Lifespan, Location};
+use glia_abi::params::{ModuleParams, ParamError};
+use glia_abi::port::HostMemory;
+use glia_abi::usage::Category;
+
+pub use stats::{ChannelFacts, ChannelStats, ListLengths, MemoryStats, ProcessStats, ReserveStats};
+
+use crate::alloc::{AllocError, AllocRequest};
+use crate::arena::{Arena, ExtentTree};
+use crate::chunk::{Chunk, ChunkRef, ChunkSlab, DeadChunk, FreeSlots};
+use crate::handles::{HANDLE_LIMIT, HandleError, HandleTable, Object};
+use crate::index::AddressIndex;
+use crate::lifespan::{self, ListId};
+use crate::pool::{DevicePool, ScratchpadOrder};
+use crate::poolset::{NoPool, PoolSet};
+use crate::process::AttachSlots;
+use crate::reserve::DmaZone;
+pub use crate::reserve::RESERVE_POOLS;
+use crate::site::Sites;
+use crate::usage::Usage;
+
+/// Cores that an allocation may be charged to, on every arch (driver 2.27, `MAX_NC_PER_DEVICE`).
+pub const CORES_MAX: u32 = 8;
+
+/// Size of the carveout at the start of each region (driver 2.27).
+pub const CARVEOUT_SIZE_BYTES: u64 = 16 << 20;
+
+/// What a device's memory is built from.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryConfig {
+    /// Which device of the machine.
+    pub device: DeviceId,
+    /// Its address map.
+    pub layout: MemoryLayout,
+    /// The driver's module parameters.
+    pub params: ModuleParams,
+    /// Cells of the handle table: [`HANDLE_LIMIT`], or fewer to test a full one.
+    pub handle_limit: u32,
+}
+
+impl MemoryConfig {
+    /// Device 0 with default parameters and a full handle table.
+    #[must_use]
+    pub fn new(layout: MemoryLayout) -> Self {
+        Self {
+            device: DeviceId::new(0),
+            layout,
+            params: ModuleParams::default(),
+            handle_limit: HANDLE_LIMIT,
+        }
+    }
+}
+
+/// Why a device's memory could not be built. Everything taken meanwhile has been given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InitError {
+    /// `EINVAL`: a module parameter breaks its rule (divergence `unit-size`).
+    #[error(transparent)]
+    Params(#[from] ParamError),
+    /// `ENOMEM`: no kernel memory for the handle table.
+    #[error("no kernel memory for the handle table")]
+    HandleTable,
+    /// `ENOMEM`: no kernel memory for a pool.
+    #[error("no kernel memory for a memory pool")]
+    Pool,
+    /// `ENOMEM`: a region has no room for its carveout.
+    #[error("no carveout on {channel}")]
+    Carveout {
+        /// The channel.
+        channel: Channel,
+        /// Why not.
+        #[source]
+        cause: AllocError,
+    },
+    /// `EINVAL`: the main pool is smaller than the carveout, which then landed elsewhere.
+    #[error(
+        "the carveout of {channel} lies at {at} and not at the region's start {start}: the main pool is too small"
+    )]
+    CarveoutMoved {
+        /// The channel.
+        channel: Channel,
+        /// Where it was placed.
+        at: BusAddr,
+        /// Where it has to be.
+        start: BusAddr,
+    },
+}
+
+/// What a free came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freed {
+    /// The last reference went, and with it the chunk.
+    Gone {
+        /// The complaint, if it was a scratchpad page out of turn.
+        complaint: Option<ScratchpadOrder>,
+    },
+    /// References are left.
+    Kept {
+        /// How many.
+        refs: u32,
+    },
+}
+
+/// Why an access may not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// The chunk is gone.
+    #[error(transparent)]
+    Dead(#[from] DeadChunk),
+    /// The access leaves the chunk (or, from a scratchpad page, the scratchpad).
+    #[error(
+        "{size_bytes} bytes at offset {offset_bytes} are outside: {limit_bytes} bytes may be accessed"
+    )]
+    OutOfBounds {
+        /// Offset from the chunk's first byte.
+        offset_bytes: u64,
+        /// Bytes to access.
+        size_bytes: u64,
+        /// Bytes from the chunk's first one that may be accessed.
+        limit_bytes: u64,
+    },
+}
+
+/// Why a chunk could not be published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    /// The chunk is gone.
+    #[error(transparent)]
+    Dead(#[from] DeadChunk),
+    /// The handle table refused: `ENOENT`.
+    #[error(transparent)]
+    Handle(#[from] HandleError),
+}
+
+/// Why a reference could not be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RefError {
+    /// The chunk is gone.
+    #[error(transparent)]
+    Dead(#[from] DeadChunk),
+    /// The count is at its limit.
+    #[error("{chunk} has {} references, and more cannot be counted", u32::MAX)]
+    TooMany {
+        /// The chunk.
+        chunk: ChunkRef,
+    },
+}
+
+/// The memory of one device. Shared between threads by reference.
+pub struct DeviceMemory<A: Arena = ExtentTree> {
+    config: MemoryConfig,
+    faults: Arc<dyn Faults>,
+    slab: ChunkSlab,
+    index: AddressIndex,
+    handles: HandleTable,
+    sites: Sites,
+    carveouts: Vec<ChunkRef>,
+    /// Where each channel's main pool ends. It never moves, so it is kept outside the lock.
+    main_ends: Vec<BusAddr>,
+    set: Mutex<Set<A>>,
+}
+
+/// What the set's lock guards.
+struct Set<A> {
+    pools: PoolSet<A>,
+    free_slots: FreeSlots,
+    processes: AttachSlots,
+    usage: Usage,
+    /// Open files of the device, of all processes.
+    open_files: u64,
+    host_bytes: u64,
+    device_bytes: u64,
+    /// Live chunks.
+    chunks: u64,
+    /// Allocations so far.
+    births: u64,
+    torn_down: bool,
+}
+
+impl<A: Arena> DeviceMemory<A> {
+    /// Brings the memory of a device up: handle table, pools, carveouts.
+    ///
+    /// # Errors
+    /// [`InitError`]; nothing is left behind then.
+    pub fn new(
+        config: MemoryConfig,
+        host: Arc<dyn HostMemory>,
+        faults: Arc<dyn Faults>,
+    ) -> Result<Self, InitError> {
+        config.params.validate()?;
+        let MemoryConfig {
+            device,
+            layout,
+            params,
+            handle_limit,
+        } = config;
+        let handles =
+            HandleTable::new(handle_limit, &*faults).map_err(|_| InitError::HandleTable)?;
+        let pools = PoolSet::new(device, layout, &params, host, &*faults)
+            .map_err(|NoPool| InitError::Pool)?;
+        let main_ends = pools.channels().iter().map(DevicePool::main_end).collect();
+        let (slab, free_slots) = ChunkSlab::new();
+        let set = Set {
+            pools,
+            free_slots,
+            processes: AttachSlots::default(),
+            usage: Usage::default(),
+            open_files: 0,
+            host_bytes: 0,
+            device_bytes: 0,
+            chunks: 0,
+            births: 0,
+            torn_down: false,
+        };
+        let index = AddressIndex::new(layout.regions().chain(host_window(layout)));
+        let sites = Sites::default();
+        let mut memory = Self {
+            config,
+            faults,
+            slab,
+            index,
+            handles,
+            sites,
+            carveouts: Vec::new(),
+            main_ends,
+            set: Mutex::new(set),
+        };
+        memory.take_carveouts()?;
+        Ok(memory)
+    }
+
+    /// Takes a chunk for `caller`, with one reference.
+    ///
+    /// # Errors
+    /// [`AllocError`], the first of the reference's checks that fails; nothing is taken then.
+    pub fn alloc(&self, caller: Pid, request: &AllocRequest) -> Result<ChunkRef, AllocError> {
+        let size_bytes = self.check(request)?;
+        let mut guard = self.lock();
+        let set = &mut *guard;
+        if set.torn_down {
+            return Err(AllocError::Gone);
+        }
+        let (at, place) = set.pools.place(request, size_bytes)?;
+        let chunk = Chunk {
+            at,
+            size_bytes,
+            location: request.location,
+            place,
+            channel: request.channel,
+            core: request.core,
+            lifespan: request.lifespan,
+            category: request.category,
+            owner: caller,
+            handle: None,
+            refs: 1,
+            site: request.site,
+            birth: set.births,
+        };
+        self.stamp(set, caller, &chunk).inspect_err(|_| {
+            // A place that was just taken is the lowest of the scratchpad, so there is nothing to complain about.
+            set.pools.give_back(&chunk);
+        })
+    }
+
+    /// Takes one reference off the chunk; at the last one its memory, its handle and its record are given back.
+    ///
+    /// `caller` is the process whose byte counter goes down, as in the reference, whoever owns the chunk.
+    ///
+    /// # Errors
+    /// [`DeadChunk`] if that life of the chunk has ended (the reference stops the kernel: divergence `dead-chunk`).
+    pub fn free(&self, caller: Pid, chunk: ChunkRef) -> Result<Freed, DeadChunk> {
+        let mut set = self.lock();
+        self.drop_reference(&mut set, caller, chunk)
+    }
+
+    /// Adds a reference: how many there are now.
+    ///
+    /// # Errors
+    /// [`RefError`] if the chunk is gone, or has 2^32 - 1 references.
+    pub fn add_ref(&self, chunk: ChunkRef) -> Result<u32, RefError> {
+        let _set = self.lock();
+        let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
+        let refs = record
+            .refs
+            .checked_add(1)
+            .ok_or(RefError::TooMany { chunk })?;
+        self.slab.set_refs(chunk, refs);
+        Ok(refs)
+    }
+
+    /// A copy of the chunk's record, `None` if it is gone. Takes no lock.
+    #[must_use]
+    pub fn chunk(&self, chunk: ChunkRef) -> Option<Chunk> {
+        self.slab.read(chunk)
+    }
+
+    /// The live chunk that contains the address, and a copy of its record. Takes no lock.
+    #[must_use]
+    pub fn search(&self, at: BusAddr) -> Option<(ChunkRef, Chunk)> {
+        let records = self
+            .index
+            .candidates(at)
+            .filter_map(|slot| self.slab.read_slot(slot));
+        records
+            .into_iter()
+            .find(|(_, record)| record.span().contains(at))
+    }
+
+    /// Whether `size_bytes` at `offset_bytes` may be accessed: within the chunk or, from a contiguous-scratchpad page, up to the end of
+    /// the main pool, across all older pages. No sum can wrap (divergence `bounds-wrap`).
+    ///
+    /// # Errors
+    /// [`AccessError`] if the chunk is gone or the access leaves its bounds.
+    pub fn check_access(
+        &self,
+        chunk: ChunkRef,
+        offset_bytes: u64,
+        size_bytes: u64,
+    ) -> Result<(), AccessError> {
+        let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
+        let limit_bytes = self.access_limit(&record);
+        if access_fits(offset_bytes, size_bytes, limit_bytes) {
+            Ok(())
+        } else {
+            Err(AccessError::OutOfBounds {
+                offset_bytes,
+                size_bytes,
+                limit_bytes,
+            })
+        }
+    }
+
+    /// The chunk's handle: the one that it has, or a new one.
+    ///
+    /// # Errors
+    /// [`PublishError`] if the chunk is gone or the table refuses.
+    pub fn publish(&self, chunk: ChunkRef) -> Result<McHandle, PublishError> {
+        let _set = self.lock();
+        let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
+        if let Some(handle) = record.handle {
+            return Ok(handle);
+        }
+        let handle = self.handles.alloc(Object::Chunk(chunk), &*self.faults)?;
+        self.slab.set_handle(chunk, handle);
+        Ok(handle)
+    }
+
+    /// The live chunk that a handle names. Takes no lock. `None` if the handle is not issued, or names something else than a chunk.
+    #[must_use]
+    pub fn resolve(&self, handle: McHandle) -> Option<ChunkRef> {
+        match self.handles.find(handle)? {
+            Object::Chunk(chunk) => self.chunk(chunk).map(|_| chunk),
+            Object::Other(_) => None,
+        }
+    }
+
+    /// The device's handle table.
+    #[must_use]
+    pub fn handles(&self) -> &HandleTable {
+        &self.handles
+    }
+
+    /// The names of allocation sites.
+    #[must_use]
+    pub fn sites(&self) -> &Sites {
+        &self.sites
+    }
+
+    /// What the memory was built from.
+    #[must_use]
+    pub fn config(&self) -> &MemoryConfig {
+        &self.config
+    }
+
+    /// Where page `page` of reserve pool `pool` lies; `None` if there is no such page.
+    #[must_use]
+    pub fn reserve_page(&self, pool: u32, page: u32) -> Option<HostPa> {
+        self.lock()
+            .pools
+            .reserves()
+            .get(pool as usize)?
+            .pages()
+            .nth(page as usize)
+    }
+
+    /// How many bytes from the chunk's first one may be accessed.
+    fn access_limit(&self, record: &Chunk) -> u64 {
+        match self.main_ends.get(record.channel.index()) {
+            Some(main_end) if record.category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE => {
+                main_end.checked_offset_from(record.at).unwrap_or(0)
+            }
+            Some(_) | None => record.size_bytes,
+        }
+    }
+
+    /// The checks before the set is locked, in the reference's order: the rounded size.
+    fn check(&self, request: &AllocRequest) -> Result<u64, AllocError> {
+        let asked_bytes = request.size_bytes;
+        let size_bytes = match Alignment::PAGE.round_up(asked_bytes) {
+            Some(size_bytes) if i64::try_from(asked_bytes).is_ok() => size_bytes,
+            Some(_) | None => {
+                return Err(AllocError::SizeTooLarge {
+                    size_bytes: asked_bytes,
+                });
+            }
+        };
+        let channels = self.config.layout.channels();
+        if request.channel.get() >= channels {
+            return Err(AllocError::NoChannel {
+                channel: request.channel,
+                channels,
+            });
+        }
+        if self.faults.strikes(FaultPoint::Alloc) {
+            return Err(AllocError::Injected {
+                size_bytes: asked_bytes,
+            });
+        }
+        if request.core.get() >= CORES_MAX {
+            return Err(AllocError::NoCore { core: request.core });
+        }
+        if self.faults.strikes(FaultPoint::ChunkRecord) {
+            return Err(AllocError::NoRecord {
+                size_bytes: asked_bytes,
+            });
+        }
+        Ok(size_bytes)
+    }
+
+    /// Makes a placed chunk known: record, index, list, counters.
+    fn stamp(&self, set: &mut Set<A>, caller: Pid, chunk: &Chunk) -> Result<ChunkRef, AllocError> {
+        let list = match chunk.lifespan {
+            Lifespan::Local => ListId::Local,
+            Lifespan::CurrentProcess => ListId::Process(
+                set.processes
+                    .find(caller)
+                    .ok_or(AllocError::NotAttached { pid: caller })?,
+            ),
+            Lifespan::AllProcess => ListId::AllProcess,
+            Lifespan::Device => ListId::Device,
+        };
+        let reference =
+            self.slab
+                .bring_to_life(&mut set.free_slots, chunk)
+                .ok_or(AllocError::NoRecord {
+                    size_bytes: chunk.size_bytes,
+                })?;
+        let covered = self.index.insert(chunk.at, reference.slot());
+        debug_assert!(
+            covered,
+            "the windows cover every pool, and {} is of none",
+            chunk.at
+        );
+        lifespan::push(&self.slab, list, reference);
+        set.charge(caller, chunk);
+        Ok(reference)
+    }
+
+    /// Takes one reference off, under the lock.
+    fn drop_reference(
+        &self,
+        set: &mut Set<A>,
+        caller: Pid,
+        chunk: ChunkRef,
+    ) -> Result<Freed, DeadChunk> {
+        let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
+        if record.refs > 1 {
+            let refs = record.refs - 1;
+            self.slab.set_refs(chunk, refs);
+            return Ok(Freed::Kept { refs });
+        }
+        if let Some(handle) = record.handle {
+            // The reference ignores the result, too: somebody may have freed the handle under the chunk.
+            let _ = self.handles.free(handle);
+        }
+        self.slab.kill(chunk);
+        self.index.remove(record.at);
+        let complaint = set.pools.give_back(&record);
+        set.discharge(caller, &record);
+        lifespan::unlink(&self.slab, chunk);
+        self.slab.recycle(&mut set.free_slots, chunk);
+        Ok(Freed::Gone { complaint })
+    }
+
+    /// The first 16 MiB of each region belong to the driver (driver 2.27: scrubbing starts behind them).
+    fn take_carveouts(&mut self) -> Result<(), InitError> {
+        let nobody = Pid::default();
+        for (number, region) in (0..).zip(self.config.layout.regions()) {
+            let channel = Channel::new(number);
+            let request = AllocRequest {
+                core: CoreId::new(number),
+                category: Category::NCDEV_DEVICE,
+                site: self.sites.intern("driver carveout"),
+                ..AllocRequest::device(CARVEOUT_SIZE_BYTES, channel)
+            };
+            let carveout = self
+                .alloc(nobody, &request)
+                .map_err(|cause| InitError::Carveout { channel, cause })?;
+            if let Some(record) = self
+                .chunk(carveout)
+                .filter(|record| record.at != region.start())
+            {
+                return Err(InitError::CarveoutMoved {
+                    channel,
+                    at: record.at,
+                    start: region.start(),
+                });
+            }
+            self.carveouts.push(carveout);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Set<A>> {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: Arena> Drop for DeviceMemory<A> {
+    /// Host memory belongs to the machine, which outlives the device.
+    fn drop(&mut self) {
+        self.teardown(Pid::default());
+    }
+}
+
+impl<A> Set<A> {
+    fn charge(&mut self, caller: Pid, chunk: &Chunk) {
+        self.births += 1;
+        self.chunks += 1;
+        *self.bytes(chunk.location) += chunk.size_bytes;
+        self.usage.charge(chunk);
+        self.processes
+            .charge(caller, chunk.location, chunk.size_bytes);
+    }
+
+    fn discharge(&mut self, caller: Pid, chunk: &Chunk) {
+        self.chunks -= 1;
+        *self.bytes(chunk.location) -= chunk.size_bytes;
+        self.usage.discharge(chunk);
+        self.processes
+            .discharge(caller, chunk.location, chunk.size_bytes);
+    }
+
+    fn bytes(&mut self, location: Location) -> &mut u64 {
+        match location {
+            Location::Host => &mut self.host_bytes,
+            Location::Device => &mut self.device_bytes,
+        }
+    }
+}
+
+/// The bus addresses of host memory that the driver's own chunks can have.
+fn host_window(layout: MemoryLayout) -> Option<Span<BusAddr>> {
+    Span::new(layout.host_to_bus(HostPa::new(0)), DmaZone::END)
+}

@@ -1,0 +1,16 @@
+//! The driver's memory as a whole, through its public surface.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
+
+mod errors;
+mod faults;
+mod lifespans;
+mod model;
+mod placement;
+mod support;
+mod threads;

@@ -1,0 +1,176 @@
+//! Benches for users: what an allocation costs on this machine, beside the reference's loop in the same run.
+//!
+//! Every figure is taken at chunk level, through [`DeviceMemory`](glia_driver::memory::DeviceMemory): checks, lock, placement, chunk
+//! record, address index, lifespan list, counters. The driver's [extent tree](glia_driver::arena::ExtentTree) stands on one side; on
+//! the other the [naive bitmap](glia_driver::arena::NaiveBitmap) under the very same path, so that a ratio tells what the structure
+//! brings and nothing else. Lookups by address stand beside a `BTreeMap` instead.
+//!
+//! How a figure comes about (docs/adr/0002-benchmarks-in-one-run.md says why):
+//!
+//! 1. a [`Case`] names a scene: what lies in memory, and what is asked of it;
+//! 2. the scene is set up once for each side, as two subjects;
+//! 3. the sides take turns; in a turn a subject runs batches, one reading of the clock around many operations, and the turn counts as
+//!    the median of its batches;
+//! 4. the figure is the median of the turns, the ratio that of two such medians.
+//!
+//! [`Report::growth`] compares Glia with itself instead: the same scene with few and with many live chunks.
+//!
+//! **What this does not do.** It judges nothing: the bars of the project stand beside the figures, and the caller decides. It pins no
+//! thread and asks nothing of the system; run it on a quiet machine.
+
+mod case;
+mod churn;
+mod report;
+mod rig;
+mod rng;
+mod scene;
+mod search;
+mod steady;
+mod timing;
+
+use glia_abi::arch::ScaleError;
+use glia_driver::alloc::AllocError;
+use glia_driver::chunk::DeadChunk;
+use glia_driver::memory::InitError;
+use glia_driver::memory::sweep::OpenError;
+
+pub use case::{Bar, CASES, Case, Effort, UnknownCase};
+pub use report::{GrowthRow, Report, Row};
+pub use rng::SEED;
+pub use timing::Op;
+
+use timing::{Medians, interleave};
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The cases, in the order of the report.
+    pub cases: Vec<&'static Case>,
+    /// Full figures, or a look whether everything runs.
+    pub effort: Effort,
+    /// Whether to compare few with many live chunks, too, for the cases that have such a bar.
+    pub growth: bool,
+}
+
+/// How far a run has come: told before each step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// The case that comes now.
+    pub case: &'static str,
+    /// Steps that lie behind.
+    pub done: u64,
+    /// Steps in all.
+    pub total: u64,
+}
+
+/// Why a bench could not be run to its end: each of these is a bug, of the bench or of the driver.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The device's layout was refused.
+    #[error("the bench's device cannot be laid out")]
+    Layout(#[from] ScaleError),
+    /// The device's memory did not come up.
+    #[error("the bench's device did not come up")]
+    Init(#[from] InitError),
+    /// The bench's process was not let in.
+    #[error("the bench's process cannot open its device")]
+    Open(#[from] OpenError),
+    /// A request of a case was refused.
+    #[error("a request of the bench was refused")]
+    Alloc(#[from] AllocError),
+    /// A chunk of a case was gone before its time.
+    #[error("a chunk of the bench was gone")]
+    Dead(#[from] DeadChunk),
+    /// A lookup did not find the chunk that is there.
+    #[error("{missed} of {asked} lookups found no chunk where one lives")]
+    Missed {
+        /// Lookups without an answer.
+        missed: usize,
+        /// Lookups in all.
+        asked: usize,
+    },
+}
+
+/// Runs the cases.
+///
+/// `on_step` is told what comes next, before anything of it is set up; the clock does not run meanwhile.
+///
+/// # Errors
+/// [`BenchError`] if the driver refuses what a case needs.
+pub fn run(options: &Options, on_step: &mut dyn FnMut(Step)) -> Result<Report, BenchError> {
+    let effort = options.effort;
+    let growing = || {
+        options
+            .cases
+            .iter()
+            .filter(|case| options.growth && case.growth.is_some())
+    };
+    let total = (options.cases.len() + growing().count()) as u64;
+    let mut done = 0;
+    let mut step = |case: &Case| {
+        on_step(Step {
+            case: case.id,
+            done,
+            total,
+        });
+        done += 1;
+    };
+    let mut report = Report {
+        effort,
+        rows: Vec::new(),
+        growth: Vec::new(),
+    };
+    for &case in &options.cases {
+        step(case);
+        report.rows.extend(measure(case, effort)?);
+    }
+    for &case in growing() {
+        step(case);
+        report.growth.extend(measure_growth(case, effort)?);
+    }
+    Ok(report)
+}
+
+/// The rows of one case: Glia beside its peer.
+fn measure(case: &'static Case, effort: Effort) -> Result<Vec<Row>, BenchError> {
+    let scene = effort.scaled(case.scene);
+    let mut subjects = scene.subjects(case.peer.is_some())?;
+    let medians = interleave(&mut subjects, &effort.pace())?;
+    let rows = case.bars.iter().filter_map(|bar| {
+        let glia_ns = figure(medians.first(), bar.op)?;
+        let peer = case.peer.zip(figure(medians.get(1), bar.op));
+        Some(Row::new(case.id, *bar, glia_ns, peer, scene.live()))
+    });
+    Ok(rows.collect())
+}
+
+/// The rows of one case's growth: Glia with few live chunks beside Glia with many.
+fn measure_growth(case: &'static Case, effort: Effort) -> Result<Vec<GrowthRow>, BenchError> {
+    let Some(growth) = case.growth else {
+        return Ok(Vec::new());
+    };
+    let [few, many] = [growth.few, growth.many].map(|live| effort.scaled(case.scene.sized(live)));
+    let mut subjects = few.subjects(false)?;
+    subjects.extend(many.subjects(false)?);
+    let medians = interleave(&mut subjects, &effort.pace())?;
+    let rows = case
+        .bars
+        .iter()
+        .filter(|bar| bar.op != Op::First)
+        .filter_map(|bar| {
+            Some(GrowthRow {
+                case: case.id,
+                op: bar.op,
+                few: few.live(),
+                few_ns: figure(medians.first(), bar.op)?,
+                many: many.live(),
+                many_ns: figure(medians.get(1), bar.op)?,
+                factor_max: growth.factor_max,
+            })
+        });
+    Ok(rows.collect())
+}
+
+fn figure(medians: Option<&Medians>, op: Op) -> Option<f64> {
+    medians?.get(&op).copied()
+}

@@ -1,0 +1,53 @@
+//! Commands, their arguments, and what they come to.
+
+mod bench;
+mod conform;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The AWS Neuron device-memory stack in software.
+#[derive(Debug, Parser)]
+#[command(name = "glia", version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Bench(bench::Bench),
+    Conform(conform::Conform),
+}
+
+/// What a command came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All is as hoped: 0.
+    AsHoped,
+    /// What was judged has failed: 1.
+    Failed,
+    /// The input cannot be used: 2, as a wrong usage.
+    Unusable,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::AsHoped => Self::from(0),
+            Outcome::Failed => Self::from(1),
+            Outcome::Unusable => Self::from(2),
+        }
+    }
+}
+
+impl Cli {
+    /// Runs the command.
+    pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        match &self.command {
+            Command::Bench(bench) => bench.run(),
+            Command::Conform(conform) => conform.run(),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+#![forbid(unsafe_code)]
+//! The tools around the driver, as a library; the binary `glia` is a command line over it.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`bench`](mod@bench) | measures what device memory costs, beside the reference's loop in the same run |
+//! | [`conform`] | replays recorded answers of the reference driver against ours and names every difference |
+
+pub mod bench;
+pub mod conform;
