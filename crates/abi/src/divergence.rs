@@ -22,11 +22,13 @@ pub enum Divergence {
     TeardownLeak,
     /// A unit size that is no multiple of the page size stops the kernel; Glia names parameter, value and rule.
     UnitSize,
+    /// The reference gives a chunk's memory to the next owner while a copy is under way; Glia waits for the last pin.
+    PinnedRange,
 }
 
 impl Divergence {
     /// All of them, in the order of the document.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::BoundsWrap,
         Self::HostScratchpad,
         Self::ReserveCounter,
@@ -34,6 +36,7 @@ impl Divergence {
         Self::UnattachedProcess,
         Self::TeardownLeak,
         Self::UnitSize,
+        Self::PinnedRange,
     ];
 
     /// The name under which the document and the tools speak of it.
@@ -47,6 +50,7 @@ impl Divergence {
             Self::UnattachedProcess => "unattached-process",
             Self::TeardownLeak => "teardown-leak",
             Self::UnitSize => "unit-size",
+            Self::PinnedRange => "pinned-range",
         }
     }
 }

@@ -10,6 +10,10 @@
 //! - the reader loads the generation, the fields, fences, loads the generation again. Equal and live at both ends means that
 //!   all fields belong to that one life.
 //!
+//! Whoever must *hold* a chunk's memory (a copy, a mapping, queued DMA) takes a **pin**: a compare-and-swap on the same word, which
+//! fails if that life is over. A chunk that dies while pinned keeps its place and its record; whoever takes the count to zero
+//! after its death, and only that one, gives them back.
+//!
 //! Slots below [`ListId::COUNT`] are the heads of the lifespan lists (see [`lifespan`](crate::lifespan)); the others are handed
 //! out last-in, first-out, so that a slot just given back is still in the cache.
 //!
@@ -17,7 +21,6 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use glia_abi::addr::{BusAddr, Span};
 use glia_abi::handle::{Channel, CoreId, McHandle, Pid};
@@ -26,6 +29,7 @@ use glia_abi::usage::Category;
 
 use crate::lifespan::ListId;
 use crate::site::SiteId;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Names one life of one chunk record. A reference to a chunk that has died is answered with "dead", never with its successor.
 ///
@@ -145,7 +149,7 @@ pub struct DeadChunk {
 #[derive(Default)]
 #[repr(align(64))]
 struct Slot {
-    /// Generation in the high half, [`LIVE`] below.
+    /// Generation in the high half, pins times [`PIN`] below, [`LIVE`] in the lowest bit.
     life: AtomicU64,
     at: AtomicU64,
     size_bytes: AtomicU64,
@@ -161,10 +165,15 @@ struct Slot {
     next: AtomicU32,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Slot>() == 64, "a record is one cache line");
 
 /// Set in `life` while the chunk lives.
 const LIVE: u64 = 1;
+/// One pin in `life`.
+const PIN: u64 = 1 << 1;
+/// All pins in `life`.
+const PINS: u64 = (1 << 32) - PIN;
 
 /// The fixed properties of a chunk, packed into 32 bits.
 struct Traits;
@@ -205,9 +214,9 @@ fn low_u32(word: u64) -> u32 {
     low
 }
 
-/// Slots in the first segment; each further one doubles.
-const FIRST_SEGMENT: u32 = 1024;
-const SEGMENTS: usize = 18;
+/// Slots in the first segment; each further one doubles. (loom keeps a history of every atomic, so there it gets few.)
+const FIRST_SEGMENT: u32 = if cfg!(loom) { 32 } else { 1024 };
+const SEGMENTS: usize = if cfg!(loom) { 1 } else { 18 };
 /// Slots that can exist: fewer than fit [`ChunkRef::SLOT_BITS`].
 const SLOTS_MAX: u32 = FIRST_SEGMENT * ((1 << SEGMENTS) - 1);
 
@@ -215,6 +224,9 @@ const SLOTS_MAX: u32 = FIRST_SEGMENT * ((1 << SEGMENTS) - 1);
 /// that lie inside it as proof.
 pub(crate) struct ChunkSlab {
     segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
+    /// A mutant for loom to catch: leaves out the fence between "dead" and the fields of the next life.
+    #[cfg(loom)]
+    pub(crate) without_death_fence: bool,
 }
 
 /// Which slots are free. Lives inside the set's lock.
@@ -230,6 +242,8 @@ impl ChunkSlab {
     pub(crate) fn new() -> (Self, FreeSlots) {
         let slab = Self {
             segments: [const { OnceLock::new() }; SEGMENTS],
+            #[cfg(loom)]
+            without_death_fence: false,
         };
         slab.make_segment(0);
         for head in 0..ListId::COUNT {
@@ -249,14 +263,13 @@ impl ChunkSlab {
     pub(crate) fn read(&self, chunk: ChunkRef) -> Option<Chunk> {
         let slot = self.get(chunk.slot)?;
         // ORDER: pairs with the Release store in `bring_to_life`: whoever sees the generation sees the fields.
-        let life = slot.life.load(Ordering::Acquire);
-        if life != live(chunk.generation) {
+        if slot.life.load(Ordering::Acquire) & !PINS != live(chunk.generation) {
             return None;
         }
         let copy = slot.copy();
         // ORDER: the field loads above come before the second look at the generation; pairs with the fence in `kill`.
         fence(Ordering::Acquire);
-        (slot.life.load(Ordering::Relaxed) == life).then_some(copy)
+        (slot.life.load(Ordering::Relaxed) & !PINS == live(chunk.generation)).then_some(copy)
     }
 
     /// As [`read`](Self::read), for whoever has only the slot number (the address index): which life it is, and the copy.
@@ -291,14 +304,57 @@ impl ChunkSlab {
         })
     }
 
-    /// Ends the chunk's life. From here on `read` answers `None`; the slot is still not free.
-    pub(crate) fn kill(&self, chunk: ChunkRef) {
-        self.slot(chunk.slot)
+    /// Pins the chunk: its memory stays its own until the matching [`unpin`](Self::unpin). `None` if that life is over, or 2^31 - 1
+    /// pins are out. Takes no lock.
+    pub(crate) fn pin(&self, chunk: ChunkRef) -> Option<Chunk> {
+        let slot = self.get(chunk.slot)?;
+        let mut life = slot.life.load(Ordering::Relaxed);
+        loop {
+            if life & !PINS != live(chunk.generation) || life & PINS == PINS {
+                return None;
+            }
+            // ORDER: Acquire, as in `read`: whoever pins a life sees its fields. Nothing of the pinner's has to be published.
+            match slot.life.compare_exchange_weak(
+                life,
+                life + PIN,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(slot.copy()),
+                Err(now) => life = now,
+            }
+        }
+    }
+
+    /// Takes one pin off. True for the last one of a chunk that has died meanwhile: the caller has to give its memory back.
+    pub(crate) fn unpin(&self, chunk: ChunkRef) -> bool {
+        // ORDER: Release, so that what was done under the pin comes before the memory is given to somebody else; Acquire, so
+        // that the one who gives it back comes after all other holders.
+        let before = self.slot(chunk.slot).life.fetch_sub(PIN, Ordering::AcqRel);
+        before & (PINS | LIVE) == PIN
+    }
+
+    /// Ends the chunk's life: from here on `read` and `pin` answer `None`. True if somebody holds a pin; then the last unpin gives the
+    /// memory back, else the caller does. The slot is not free yet.
+    pub(crate) fn kill(&self, chunk: ChunkRef) -> bool {
+        // ORDER: Acquire, so that a death without pins comes after what was done under earlier ones.
+        let before = self
+            .slot(chunk.slot)
             .life
-            .store(u64::from(chunk.generation) << 32, Ordering::Relaxed);
-        // ORDER: "dead" comes before the first field of the next life. Without this a reader could copy new fields and still find
-        // the old generation.
+            .fetch_and(!LIVE, Ordering::AcqRel);
+        #[cfg(loom)]
+        if self.without_death_fence {
+            return before & PINS != 0;
+        }
+        // ORDER: "dead" comes before the first field of the next life. Without this a reader could copy new fields and
+        // still find the old generation.
         fence(Ordering::Release);
+        before & PINS != 0
+    }
+
+    /// The record of a chunk that has died and whose slot is not free yet.
+    pub(crate) fn read_dead(&self, chunk: ChunkRef) -> Chunk {
+        self.slot(chunk.slot).copy()
     }
 
     /// Gives a dead chunk's slot back.
@@ -435,7 +491,7 @@ fn segment_of(number: u32) -> (usize, usize) {
     )
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -14,15 +14,16 @@
 //! summary bit whose word is empty meanwhile is a miss, never an index.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, Span};
 
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
 /// Bits in a word, and words below one summary bit's word.
 const FAN: u32 = 64;
-const WORDS_PER_GROUP: u32 = 512;
-const SLOTS_PER_PAGE: u32 = 512;
+const WORDS_PER_GROUP: u32 = if cfg!(loom) { 2 } else { 512 };
+const SLOTS_PER_PAGE: u32 = if cfg!(loom) { 16 } else { 512 };
 const UNITS_PER_GROUP: u32 = WORDS_PER_GROUP * FAN;
 const PAGES_PER_GROUP: u32 = UNITS_PER_GROUP / SLOTS_PER_PAGE;
 
@@ -206,7 +207,7 @@ impl Window {
 impl Group {
     fn boxed() -> Box<Self> {
         Box::new(Self {
-            starts: [const { AtomicU64::new(0) }; _],
+            starts: std::array::from_fn(|_| AtomicU64::new(0)),
             pages: [const { OnceLock::new() }; _],
         })
     }
@@ -272,7 +273,7 @@ fn clear(level: &[AtomicU64], index: u32) -> u64 {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::BTreeMap;
 

@@ -22,6 +22,8 @@ pub mod errno;
 mod genpool;
 pub mod handles;
 mod index;
+#[cfg(all(test, loom))]
+mod interleavings;
 pub mod lifespan;
 pub mod memory;
 pub mod pool;
@@ -29,4 +31,5 @@ mod poolset;
 pub mod process;
 mod reserve;
 pub mod site;
+mod sync;
 pub mod usage;

@@ -8,12 +8,12 @@
 //! without knowing its list. Everything here is called under the set's lock.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 
 use glia_abi::handle::SlotId;
 
 use crate::chunk::{ChunkRef, ChunkSlab};
 use crate::process::ATTACH_SLOTS;
+use crate::sync::Ordering;
 
 /// One of the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -12,6 +12,12 @@
 //! [`DeviceMemory::free`] takes one reference off and, at the last one, walks the same path backward. What nobody frees is swept
 //! when its process, the last file or the device goes ([`sweep`]).
 //!
+//! **Pins.** A copy, a mapping or queued DMA must hold the memory that it works on: [`pin`](DeviceMemory::pin), [`pin_handle`](DeviceMemory::pin_handle)
+//! and [`pin_at`](DeviceMemory::pin_at) find a chunk without a lock and return a [`Pinned`]. A free, a sweep or a teardown
+//! meanwhile ends the chunk's life at once: no lookup finds it, its handle is free, its counters are down. Its *place*, however,
+//! is not given to anybody else, nor its record used again, before the last pin goes (divergence `pinned-range`). Paths that only read take
+//! copies and no pins: counts on a shared line do not scale.
+//!
 //! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists and counters; the handle table has its own inside it. [`chunk`](DeviceMemory::chunk),
 //! [`search`](DeviceMemory::search) and [`resolve`](DeviceMemory::resolve) take none of them.
 //!
@@ -20,6 +26,7 @@
 mod stats;
 pub mod sweep;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glia_abi::addr::{Alignment, BusAddr, HostPa, Span, access_fits};
@@ -122,6 +129,8 @@ pub enum Freed {
         /// The complaint, if it was a scratchpad page out of turn.
         complaint: Option<ScratchpadOrder>,
     },
+    /// The last reference went and the chunk is dead, but somebody holds a pin: its memory is given back with the last one.
+    Held,
     /// References are left.
     Kept {
         /// How many.
@@ -174,6 +183,47 @@ pub enum RefError {
     },
 }
 
+/// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this is dropped.
+///
+/// The copy of the record is that of the moment of pinning; address and size cannot change while the pin is held.
+#[must_use = "a pin that is dropped holds nothing"]
+pub struct Pinned<'a, A: Arena = ExtentTree> {
+    memory: &'a DeviceMemory<A>,
+    chunk: ChunkRef,
+    record: Chunk,
+}
+
+impl<A: Arena> Pinned<'_, A> {
+    /// Which chunk.
+    #[must_use]
+    pub fn chunk(&self) -> ChunkRef {
+        self.chunk
+    }
+
+    /// Its record, as it was when the pin was taken.
+    #[must_use]
+    pub fn record(&self) -> &Chunk {
+        &self.record
+    }
+}
+
+impl<A: Arena> Drop for Pinned<'_, A> {
+    fn drop(&mut self) {
+        if self.memory.slab.unpin(self.chunk) {
+            self.memory.give_back_held(self.chunk);
+        }
+    }
+}
+
+impl<A: Arena> fmt::Debug for Pinned<'_, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned")
+            .field("chunk", &self.chunk)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The memory of one device. Shared between threads by reference.
 pub struct DeviceMemory<A: Arena = ExtentTree> {
     config: MemoryConfig,
@@ -194,14 +244,18 @@ struct Set<A> {
     free_slots: FreeSlots,
     processes: AttachSlots,
     usage: Usage,
-    /// Open files of the device, of all processes.
-    open_files: u64,
+    /// Open files of the device, of all processes. Signed, as in the reference: a close without an open counts down, too.
+    open_files: i64,
     host_bytes: u64,
     device_bytes: u64,
     /// Live chunks.
     chunks: u64,
     /// Allocations so far.
     births: u64,
+    /// Dead chunks whose memory is pinned.
+    held_chunks: u64,
+    /// Their bytes.
+    held_bytes: u64,
     torn_down: bool,
 }
 
@@ -238,6 +292,8 @@ impl<A: Arena> DeviceMemory<A> {
             device_bytes: 0,
             chunks: 0,
             births: 0,
+            held_chunks: 0,
+            held_bytes: 0,
             torn_down: false,
         };
         let index = AddressIndex::new(layout.regions().chain(host_window(layout)));
@@ -332,6 +388,33 @@ impl<A: Arena> DeviceMemory<A> {
         records
             .into_iter()
             .find(|(_, record)| record.span().contains(at))
+    }
+
+    /// Pins the chunk. Takes no lock.
+    ///
+    /// # Errors
+    /// [`DeadChunk`] if that life of it has ended.
+    pub fn pin(&self, chunk: ChunkRef) -> Result<Pinned<'_, A>, DeadChunk> {
+        let record = self.slab.pin(chunk).ok_or(DeadChunk { chunk })?;
+        Ok(Pinned {
+            memory: self,
+            chunk,
+            record,
+        })
+    }
+
+    /// Pins the chunk that the handle names. Takes no lock. `None` if the handle is not issued, or names something else than a chunk.
+    pub fn pin_handle(&self, handle: McHandle) -> Option<Pinned<'_, A>> {
+        match self.handles.find(handle)? {
+            Object::Chunk(chunk) => self.pin(chunk).ok(),
+            Object::Other(_) => None,
+        }
+    }
+
+    /// Pins the live chunk that contains the address. Takes no lock.
+    pub fn pin_at(&self, at: BusAddr) -> Option<Pinned<'_, A>> {
+        let (chunk, _) = self.search(at)?;
+        self.pin(chunk).ok()
     }
 
     /// Whether `size_bytes` at `offset_bytes` may be accessed: within the chunk or, from a contiguous-scratchpad page, up to the end of
@@ -501,13 +584,34 @@ impl<A: Arena> DeviceMemory<A> {
             // The reference ignores the result, too: somebody may have freed the handle under the chunk.
             let _ = self.handles.free(handle);
         }
-        self.slab.kill(chunk);
+        let held = self.slab.kill(chunk);
         self.index.remove(record.at);
-        let complaint = set.pools.give_back(&record);
         set.discharge(caller, &record);
         lifespan::unlink(&self.slab, chunk);
+        if held {
+            set.held_chunks += 1;
+            set.held_bytes += record.size_bytes;
+            return Ok(Freed::Held);
+        }
+        let complaint = set.pools.give_back(&record);
         self.slab.recycle(&mut set.free_slots, chunk);
         Ok(Freed::Gone { complaint })
+    }
+
+    /// The last pin of a dead chunk went: gives its memory back.
+    #[cold]
+    fn give_back_held(&self, chunk: ChunkRef) {
+        let mut guard = self.lock();
+        let set = &mut *guard;
+        let record = self.slab.read_dead(chunk);
+        set.held_chunks -= 1;
+        set.held_bytes -= record.size_bytes;
+        // A complaint about the scratchpad's order is counted in the pool's books; nobody is left to be told.
+        set.pools.give_back(&record);
+        self.slab.recycle(&mut set.free_slots, chunk);
+        if set.torn_down && set.held_chunks == 0 {
+            set.pools.return_reserves();
+        }
     }
 
     /// The first 16 MiB of each region belong to the driver (driver 2.27: scrubbing starts behind them).

@@ -29,7 +29,7 @@ pub struct ChannelFacts {
 /// A channel's books.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Bytes of live chunks, rounded sizes, the carveout included.
+    /// Bytes of chunks, rounded sizes, the carveout included; of live ones and of dead ones that are pinned.
     pub allocated_bytes: u64,
     /// Bytes available in the main pool.
     pub main_free_bytes: u64,
@@ -97,6 +97,10 @@ pub struct MemoryStats {
     pub device_bytes: u64,
     /// Live chunks.
     pub chunks: u64,
+    /// Chunks that are dead and whose memory is pinned.
+    pub held_chunks: u64,
+    /// Their bytes, host and device, which are in neither figure above.
+    pub held_bytes: u64,
     /// By channel.
     pub channels: Vec<ChannelStats>,
     /// By reserve pool, smallest pages first.
@@ -167,6 +171,8 @@ impl<A: Arena> DeviceMemory<A> {
             host_bytes: set.host_bytes,
             device_bytes: set.device_bytes,
             chunks: set.chunks,
+            held_chunks: set.held_chunks,
+            held_bytes: set.held_bytes,
             channels: channels.collect(),
             reserves: set.pools.reserves().each_ref().map(|reserve| ReserveStats {
                 page_size_bytes: reserve.page_size_bytes(),

@@ -132,15 +132,15 @@ impl<A: Arena> DeviceMemory<A> {
         }
     }
 
-    /// The second half of a close: counts the file down and, if it was the device's last one, sweeps what lives as long as files
-    /// are open. `None` while files are open, and when none was.
+    /// The second half of a close: counts the file down and, if that was the device's last one, sweeps what lives as long as files
+    /// are open; `None` if it was not.
+    ///
+    /// Like the reference, this believes its caller: a release without an open makes the count negative, and the next open and
+    /// release then sweep nothing.
     pub fn release(&self, pid: Pid) -> Option<Sweep> {
         let mut set = self.lock();
-        set.open_files = set.open_files.checked_sub(1)?;
-        if set.open_files > 0 {
-            return None;
-        }
-        Some(self.sweep(&mut set, pid, ListId::AllProcess, ListId::Device))
+        set.open_files = set.open_files.saturating_sub(1);
+        (set.open_files == 0).then(|| self.sweep(&mut set, pid, ListId::AllProcess, ListId::Device))
     }
 
     /// Sweeps the list of one lifespan, on behalf of `caller`.
@@ -167,8 +167,8 @@ impl<A: Arena> DeviceMemory<A> {
         })
     }
 
-    /// Ends the device: sweeps every list, takes back what leaked, returns the reserve pages to the machine and shuts the handle
-    /// table down. Whatever is asked of the device afterwards is refused; a second teardown finds nothing to do.
+    /// Ends the device: sweeps every list, takes back what leaked, shuts the handle table down and returns the reserve pages to the
+    /// machine (with the last pin, if pins are held). Whatever is asked of the device afterwards is refused; a second teardown finds nothing to do.
     pub fn teardown(&self, caller: Pid) -> Teardown {
         let mut set = self.lock();
         let mut result = Teardown::default();
@@ -192,7 +192,9 @@ impl<A: Arena> DeviceMemory<A> {
                 result.leaked.push(chunk);
             }
         }
-        set.pools.return_reserves();
+        if set.held_chunks == 0 {
+            set.pools.return_reserves();
+        }
         self.handles.shut_down();
         result
     }
@@ -204,6 +206,7 @@ impl<A: Arena> DeviceMemory<A> {
         for chunk in chunks {
             match self.drop_reference(set, caller, chunk) {
                 Ok(Freed::Gone { complaint }) => sweep.note_freed(chunk, complaint),
+                Ok(Freed::Held) => sweep.note_freed(chunk, None),
                 Ok(Freed::Kept { refs }) => {
                     lifespan::unlink(&self.slab, chunk);
                     lifespan::push(&self.slab, next, chunk);
@@ -242,7 +245,7 @@ impl<A: Arena> DeviceMemory<A> {
         self.slab.set_refs(chunk, 1);
         match self.drop_reference(set, caller, chunk) {
             Ok(Freed::Gone { complaint }) => complaint,
-            Ok(Freed::Kept { .. }) | Err(_) => None,
+            Ok(Freed::Held | Freed::Kept { .. }) | Err(_) => None,
         }
     }
 }

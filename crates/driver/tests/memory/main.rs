@@ -11,6 +11,7 @@ mod errors;
 mod faults;
 mod lifespans;
 mod model;
+mod pins;
 mod placement;
 mod support;
 mod threads;

@@ -197,7 +197,7 @@ struct Model {
     /// Newest first.
     lists: BTreeMap<String, Vec<ChunkRef>>,
     attached: [(Option<Pid>, u32); 16],
-    open_files: u32,
+    open_files: i32,
     handles: BTreeMap<u32, ChunkRef>,
     free_handles: Vec<u32>,
     next_handle: u32,
@@ -629,9 +629,8 @@ impl<A: Arena> Pair<A> {
         });
         assert_eq!(flushed.open_left, left);
         let released = self.real.release(pid);
-        let was_open = self.model.open_files > 0;
-        self.model.open_files = self.model.open_files.saturating_sub(1);
-        if was_open && self.model.open_files == 0 {
+        self.model.open_files -= 1;
+        if self.model.open_files == 0 {
             let expected = self.model.sweep("all", "device");
             assert_swept(&released.unwrap(), &expected, ListId::Device);
         } else {

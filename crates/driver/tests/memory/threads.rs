@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use glia_abi::addr::BusAddr;
 use glia_abi::fault::NoFaults;
 use glia_abi::handle::{Channel, McHandle, Pid};
 use glia_abi::usage::Category;
@@ -106,4 +107,54 @@ fn threads_that_load_and_unload_leave_the_books_balanced() {
         }
     });
     assert_eq!(memory.stats(), before);
+}
+
+/// Holders pin by handle and by address while an owner frees and takes; no two chunks that are alive or held ever share an address.
+#[test]
+fn a_pinned_range_never_belongs_to_two() {
+    let memory = fresh();
+    let (done, last_handle, last_at) =
+        (AtomicBool::new(false), AtomicU32::new(1), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            for round in 0..50_000_u64 {
+                let pin = if round % 2 == 0 {
+                    McHandle::new(last_handle.load(Ordering::Relaxed))
+                        .and_then(|handle| memory.pin_handle(handle))
+                } else {
+                    memory.pin_at(BusAddr::new(last_at.load(Ordering::Relaxed)))
+                };
+                let Some(pin) = pin else { continue };
+                let (span, chunk) = (pin.record().span(), pin.chunk());
+                if let Some((other, record)) = memory.search(span.start()) {
+                    assert!(
+                        other == chunk || !record.span().overlaps(span),
+                        "{other} lies in what is pinned of {chunk}"
+                    );
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut live = VecDeque::new();
+        for round in 0.. {
+            let pages = 1 + round % 7;
+            let chunk = memory.alloc(PID, &request(pages)).unwrap();
+            last_at.store(memory.chunk(chunk).unwrap().at.get(), Ordering::Relaxed);
+            last_handle.store(memory.publish(chunk).unwrap().get(), Ordering::Relaxed);
+            live.push_back(chunk);
+            if live.len() > 3 {
+                memory.free(PID, live.pop_front().unwrap()).unwrap();
+            }
+            if done.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        holder.join().unwrap();
+        for chunk in live {
+            memory.free(PID, chunk).unwrap();
+        }
+    });
+    let stats = memory.stats();
+    assert_eq!((stats.chunks, stats.held_chunks), (2, 0));
+    assert_eq!(stats.channels[0].allocated_bytes, 16 * MIB);
 }

@@ -83,6 +83,11 @@ impl Session {
                 let outcome = Fields::new().with("freed", true);
                 Answer::outcome(outcome::with_complaint(outcome, complaint))
             }
+            // A trace takes no pins, so this chunk's memory never waits for one.
+            Ok(Freed::Held) => {
+                self.books.died(chunk);
+                Answer::outcome(Fields::new().with("freed", true))
+            }
             Ok(Freed::Kept { refs }) => {
                 Answer::outcome(Fields::new().with("freed", false).with("ref", refs))
             }
