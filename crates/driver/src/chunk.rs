@@ -128,6 +128,13 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// Whether the address is one of the chunk's.
+    #[must_use]
+    pub fn contains(&self, at: BusAddr) -> bool {
+        at.checked_offset_from(self.at)
+            .is_some_and(|offset_bytes| offset_bytes < self.size_bytes)
+    }
+
     /// The chunk's addresses.
     #[must_use]
     pub fn span(&self) -> Span<BusAddr> {
@@ -261,25 +268,26 @@ impl ChunkSlab {
 
     /// A copy of the record if that life of it is live now. Takes no lock.
     pub(crate) fn read(&self, chunk: ChunkRef) -> Option<Chunk> {
-        let slot = self.get(chunk.slot)?;
+        let (found, copy) = self.read_slot(chunk.slot)?;
+        (found == chunk).then_some(copy)
+    }
+
+    /// As [`read`](Self::read), for whoever has only the slot number (the address index): which life is live, and the copy.
+    pub(crate) fn read_slot(&self, number: u32) -> Option<(ChunkRef, Chunk)> {
+        let slot = self.get(number)?;
         // ORDER: pairs with the Release store in `bring_to_life`: whoever sees the generation sees the fields.
-        if slot.life.load(Ordering::Acquire) & !PINS != live(chunk.generation) {
+        let life = slot.life.load(Ordering::Acquire) & !PINS;
+        if life & LIVE == 0 {
             return None;
         }
         let copy = slot.copy();
         // ORDER: the field loads above come before the second look at the generation; pairs with the fence in `kill`.
         fence(Ordering::Acquire);
-        (slot.life.load(Ordering::Relaxed) & !PINS == live(chunk.generation)).then_some(copy)
-    }
-
-    /// As [`read`](Self::read), for whoever has only the slot number (the address index): which life it is, and the copy.
-    pub(crate) fn read_slot(&self, slot_number: u32) -> Option<(ChunkRef, Chunk)> {
-        let life = self.get(slot_number)?.life.load(Ordering::Relaxed);
         let chunk = ChunkRef {
-            slot: slot_number,
+            slot: number,
             generation: low_u32(life >> 32),
         };
-        self.read(chunk).map(|copy| (chunk, copy))
+        (slot.life.load(Ordering::Relaxed) & !PINS == life).then_some((chunk, copy))
     }
 
     /// Takes a free slot and brings it to life with `chunk`'s fields; `None` when all slots are taken.
@@ -334,14 +342,12 @@ impl ChunkSlab {
         before & (PINS | LIVE) == PIN
     }
 
-    /// Ends the chunk's life: from here on `read` and `pin` answer `None`. True if somebody holds a pin; then the last unpin gives the
+    /// Ends the life of a chunk that is live: from here on `read` and `pin` answer `None`. True if somebody holds a pin; then the last unpin gives the
     /// memory back, else the caller does. The slot is not free yet.
     pub(crate) fn kill(&self, chunk: ChunkRef) -> bool {
         // ORDER: Acquire, so that a death without pins comes after what was done under earlier ones.
-        let before = self
-            .slot(chunk.slot)
-            .life
-            .fetch_and(!LIVE, Ordering::AcqRel);
+        // The bit is set, so taking it off is a subtraction, which the processor does in one step.
+        let before = self.slot(chunk.slot).life.fetch_sub(LIVE, Ordering::AcqRel);
         #[cfg(loom)]
         if self.without_death_fence {
             return before & PINS != 0;
@@ -465,7 +471,12 @@ impl Slot {
             },
             channel: Channel::new(field(Traits::CHANNEL, 4)),
             core: CoreId::new(field(Traits::CORE, 4)),
-            lifespan: Lifespan::ALL[field(Traits::LIFESPAN, 2) as usize],
+            lifespan: match field(Traits::LIFESPAN, 2) {
+                0 => Lifespan::Local,
+                1 => Lifespan::CurrentProcess,
+                2 => Lifespan::AllProcess,
+                _ => Lifespan::Device,
+            },
             category: Category(low_u32(traits >> 32)),
             owner: Pid::new(self.owner.load(Ordering::Relaxed)),
             handle: McHandle::new(self.handle.load(Ordering::Relaxed)),

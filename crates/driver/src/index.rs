@@ -8,7 +8,7 @@
 //! Above the bits lie two levels of "something starts in these 64 words"; the highest is scanned. Bits and slots are made on first use, in
 //! groups of 32,768 pages (bits) and pages of 512 (slots): an untouched channel costs a few kilobytes.
 //!
-//! **Who owns what.** One writer at a time, under the set's lock; readers take no lock. A chunk that lives through a whole lookup is always
+//! **Who owns what.** One writer at a time (in the driver: under the set's lock); readers take no lock. A chunk that lives through a whole lookup is always
 //! found: its own bits do not change, no other start can lie between its start and the address, and every bit of an earlier
 //! chunk was cleared before this one was placed. What a reader meets of a chunk that is being made or dying fails the record's check. A
 //! summary bit whose word is empty meanwhile is a miss, never an index.
@@ -28,7 +28,7 @@ const UNITS_PER_GROUP: u32 = WORDS_PER_GROUP * FAN;
 const PAGES_PER_GROUP: u32 = UNITS_PER_GROUP / SLOTS_PER_PAGE;
 
 /// The windows of a device.
-pub(crate) struct AddressIndex {
+pub struct AddressIndex {
     windows: Vec<Window>,
 }
 
@@ -45,19 +45,19 @@ struct Window {
 /// 32,768 units: their start bits, and the slots of the chunks that start there.
 struct Group {
     starts: [AtomicU64; WORDS_PER_GROUP as usize],
-    pages: [OnceLock<Box<[AtomicU32]>>; PAGES_PER_GROUP as usize],
+    pages: [OnceLock<Box<[AtomicU32; SLOTS_PER_PAGE as usize]>>; PAGES_PER_GROUP as usize],
 }
 
 impl AddressIndex {
     /// An empty index over these windows, which must not overlap.
-    pub(crate) fn new(windows: impl Iterator<Item = Span<BusAddr>>) -> Self {
+    pub fn new(windows: impl Iterator<Item = Span<BusAddr>>) -> Self {
         Self {
             windows: windows.map(Window::new).collect(),
         }
     }
 
     /// Notes that a chunk with this record slot starts at `at`. False if no window covers the address (nothing is noted).
-    pub(crate) fn insert(&self, at: BusAddr, slot: u32) -> bool {
+    pub fn insert(&self, at: BusAddr, slot: u32) -> bool {
         let Some((window, unit)) = self.locate(at) else {
             return false;
         };
@@ -66,29 +66,27 @@ impl AddressIndex {
     }
 
     /// Forgets the chunk that starts at `at`.
-    pub(crate) fn remove(&self, at: BusAddr) {
+    pub fn remove(&self, at: BusAddr) {
         if let Some((window, unit)) = self.locate(at) {
             window.remove(unit);
         }
     }
 
-    /// Slots of the chunks whose start lies nearest below or at `at`, nearest first. The first one is the answer, except where two chunks
-    /// start in one page's distance and the address lies between (regions that are no multiple of a page); then it is the second.
-    /// Takes no lock.
-    pub(crate) fn candidates(&self, at: BusAddr) -> impl Iterator<Item = u32> {
-        let located = self.locate(at);
-        let mut below = located.and_then(|(_, unit)| unit.checked_add(1));
-        std::iter::from_fn(move || {
-            let (window, _) = located?;
-            let start = window.last_start_below(below?)?;
-            below = Some(start);
-            window.slot(start)
-        })
-        .take(2)
+    /// Asks `look` for the chunk whose start lies nearest below or at `at`, by its record's slot. If that is not the answer, asks for
+    /// the next one below: where two chunks start within one page's distance, which takes a region that is no multiple of a page,
+    /// the address can lie between them. Takes no lock.
+    pub fn find<T>(&self, at: BusAddr, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
+        let (window, unit) = self.locate(at)?;
+        let (start, slot) = window.last_start(unit)?;
+        if let Some(found) = look(slot) {
+            return Some(found);
+        }
+        let (_, slot) = window.last_start(start.checked_sub(1)?)?;
+        look(slot)
     }
 
     /// Slots of all chunks that start inside `span`'s window, in address order. `span` must start a window.
-    pub(crate) fn starts(&self, span: Span<BusAddr>) -> impl Iterator<Item = u32> {
+    pub fn starts(&self, span: Span<BusAddr>) -> impl Iterator<Item = u32> {
         let window = self
             .windows
             .iter()
@@ -122,7 +120,7 @@ impl Window {
     fn insert(&self, unit: u32, slot: u32) {
         let group = self.groups[group_of(unit)].get_or_init(Group::boxed);
         let page = group.pages[page_in_group(unit)]
-            .get_or_init(|| (0..SLOTS_PER_PAGE).map(|_| AtomicU32::new(0)).collect());
+            .get_or_init(|| Box::new(std::array::from_fn(|_| AtomicU32::new(0))));
         page[(unit % SLOTS_PER_PAGE) as usize].store(slot, Ordering::Relaxed);
         let word = &group.starts[word_in_group(unit)];
         let before = word.load(Ordering::Relaxed);
@@ -146,22 +144,27 @@ impl Window {
         }
     }
 
-    /// The highest unit below `end` where a chunk starts.
-    fn last_start_below(&self, end: u32) -> Option<u32> {
-        let last = end.checked_sub(1)?;
-        let word = last / FAN;
-        if let Some(found) = highest(self.starts_word(word) & up_to(last)) {
-            return Some(word * FAN + found);
+    /// The highest unit at or below `unit` where a chunk starts, and its record's slot.
+    #[inline]
+    fn last_start(&self, unit: u32) -> Option<(u32, u32)> {
+        // Most chunks are found in the address's own word, and then everything is in one group.
+        if let Some(group) = self.group(unit)
+            && let Some(found) = highest(group.word(unit) & up_to(unit))
+        {
+            let start = unit / FAN * FAN + found;
+            return Some((start, group.slot(start)?));
         }
-        // Nothing in that word: the nearest used word below it, first among its 63 neighbours, then by the level above.
-        let word = self.last_used_word_below(word)?;
-        highest(self.starts_word(word)).map(|found| word * FAN + found)
+        let word = self.last_used_word((unit / FAN).checked_sub(1)?)?;
+        let group = self.group(word * FAN)?;
+        let start = word * FAN + highest(group.word(word * FAN))?;
+        Some((start, group.slot(start)?))
     }
 
-    fn last_used_word_below(&self, end: u32) -> Option<u32> {
-        let last = end.checked_sub(1)?;
-        let index = last / FAN;
-        if let Some(found) = highest(load(&self.words_used, index) & up_to(last)) {
+    /// The highest word at or below `word` in which a chunk starts, by the summaries.
+    #[cold]
+    fn last_used_word(&self, word: u32) -> Option<u32> {
+        let index = word / FAN;
+        if let Some(found) = highest(load(&self.words_used, index) & up_to(word)) {
             return Some(index * FAN + found);
         }
         let below = index.checked_sub(1)?;
@@ -177,34 +180,40 @@ impl Window {
         highest(load(&self.words_used, index)).map(|found| index * FAN + found)
     }
 
-    fn starts_word(&self, word: u32) -> u64 {
-        let group = (word / WORDS_PER_GROUP) as usize;
-        let Some(group) = self.groups.get(group).and_then(OnceLock::get) else {
-            return 0;
-        };
-        // ORDER: pairs with the Release store in `insert`: whoever sees the bit sees the slot.
-        group.starts[(word % WORDS_PER_GROUP) as usize].load(Ordering::Acquire)
-    }
-
-    fn slot(&self, unit: u32) -> Option<u32> {
-        let page = self.groups.get(group_of(unit))?.get()?.pages[page_in_group(unit)].get()?;
-        Some(page[(unit % SLOTS_PER_PAGE) as usize].load(Ordering::Relaxed))
+    fn group(&self, unit: u32) -> Option<&Group> {
+        self.groups.get(group_of(unit))?.get().map(Box::as_ref)
     }
 
     /// Slots in address order.
     fn slots(&self) -> impl Iterator<Item = u32> {
-        let groups = (0_u32..)
-            .zip(&self.groups)
-            .filter(|(_, group)| group.get().is_some());
-        let words =
-            groups.flat_map(|(group, _)| group * WORDS_PER_GROUP..(group + 1) * WORDS_PER_GROUP);
-        words.flat_map(move |word| {
-            bits(self.starts_word(word)).filter_map(move |found| self.slot(word * FAN + found))
-        })
+        let groups = (0_u32..).zip(&self.groups);
+        groups
+            .filter_map(|(number, group)| Some((number, group.get()?)))
+            .flat_map(|(number, group)| group.slots(number))
     }
 }
 
 impl Group {
+    fn word(&self, unit: u32) -> u64 {
+        // ORDER: pairs with the Release store in `insert`: whoever sees the bit sees the slot.
+        self.starts[word_in_group(unit)].load(Ordering::Acquire)
+    }
+
+    fn slot(&self, unit: u32) -> Option<u32> {
+        let page = self.pages[page_in_group(unit)].get()?;
+        Some(page[(unit % SLOTS_PER_PAGE) as usize].load(Ordering::Relaxed))
+    }
+
+    /// Slots in address order, of the group with this number.
+    fn slots(&self, number: u32) -> impl Iterator<Item = u32> {
+        let first = number * UNITS_PER_GROUP;
+        (first..first + UNITS_PER_GROUP)
+            .step_by(FAN as usize)
+            .flat_map(move |unit| {
+                bits(self.word(unit)).filter_map(move |found| self.slot(unit + found))
+            })
+    }
+
     fn boxed() -> Box<Self> {
         Box::new(Self {
             starts: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -296,6 +305,16 @@ mod tests {
         BusAddr::new(BASE + u64::from(unit) * PAGE_SIZE_BYTES)
     }
 
+    /// The slots that a lookup asks for, when it never gets its answer.
+    fn asked(index: &AddressIndex, at: BusAddr) -> Vec<u32> {
+        let mut slots = Vec::new();
+        index.find(at, |slot| {
+            slots.push(slot);
+            None::<()>
+        });
+        slots
+    }
+
     proptest! {
         #[test]
         fn the_index_answers_as_an_ordered_map(
@@ -316,7 +335,7 @@ mod tests {
             let near = model.keys().flat_map(|&unit| [unit.saturating_sub(1), unit, unit + 1]).collect::<Vec<_>>();
             for unit in probes.into_iter().chain(near).filter(|&unit| unit < 9_437_184) {
                 let expected: Vec<u32> = model.range(..=unit).rev().take(2).map(|(_, &slot)| slot).collect();
-                prop_assert_eq!(index.candidates(at(unit)).collect::<Vec<_>>(), expected);
+                prop_assert_eq!(asked(&index, at(unit)), expected);
             }
             let window = Span::new(BusAddr::new(BASE), 36 << 30).unwrap();
             prop_assert_eq!(index.starts(window).collect::<Vec<_>>(), model.into_values().collect::<Vec<_>>());
@@ -329,13 +348,13 @@ mod tests {
         assert!(!index.insert(BusAddr::new(BASE - 1), 7));
         assert!(!index.insert(BusAddr::new(BASE + (1 << 30)), 7));
         assert!(!index.insert(BusAddr::new(u64::MAX), 7));
-        assert_eq!(index.candidates(BusAddr::new(u64::MAX)).next(), None);
+        assert!(asked(&index, BusAddr::new(u64::MAX)).is_empty());
     }
 
     #[test]
     fn a_start_is_found_from_the_other_end_of_a_large_window() {
         let index = index(256 << 30);
         assert!(index.insert(at(0), 9));
-        assert_eq!(index.candidates(at((1 << 26) - 1)).collect::<Vec<_>>(), [9]);
+        assert_eq!(asked(&index, at((1 << 26) - 1)), [9]);
     }
 }

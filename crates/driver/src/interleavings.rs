@@ -103,13 +103,13 @@ impl Tables {
     }
 
     fn search(&self, at: BusAddr) -> Option<Chunk> {
-        let records = self
-            .index
-            .candidates(at)
-            .filter_map(|slot| self.slab.read_slot(slot));
-        records
-            .map(|(_, record)| record)
-            .find(|record| record.span().contains(at))
+        let covers = |record: &Chunk| record.contains(at);
+        self.index.find(at, |slot| {
+            self.slab
+                .read_slot(slot)
+                .map(|(_, record)| record)
+                .filter(covers)
+        })
     }
 }
 

@@ -10,7 +10,7 @@
 //! | [`alloc`] | a request, and the ways to refuse it |
 //! | `poolset`, `pool`, `reserve`, `genpool` | the set, a channel's pools, the host reserve, a byte range over an arena |
 //! | [`arena`] | which units are free: the extent tree, and the naive bitmap as its model |
-//! | [`chunk`], `lifespan`, `index` | chunk records, the lists they are on, lookup by address |
+//! | [`chunk`], [`lifespan`], [`index`] | chunk records, the lists they are on, lookup by address |
 //! | [`handles`] | the handle table |
 //! | [`process`], [`usage`], [`site`] | attach slots, usage counters, allocation sites |
 //! | [`errno`] | every error's number, in one place |
@@ -21,7 +21,7 @@ pub mod chunk;
 pub mod errno;
 mod genpool;
 pub mod handles;
-mod index;
+pub mod index;
 #[cfg(all(test, loom))]
 mod interleavings;
 pub mod lifespan;
@@ -33,3 +33,8 @@ mod reserve;
 pub mod site;
 mod sync;
 pub mod usage;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

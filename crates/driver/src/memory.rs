@@ -381,13 +381,9 @@ impl<A: Arena> DeviceMemory<A> {
     /// The live chunk that contains the address, and a copy of its record. Takes no lock.
     #[must_use]
     pub fn search(&self, at: BusAddr) -> Option<(ChunkRef, Chunk)> {
-        let records = self
-            .index
-            .candidates(at)
-            .filter_map(|slot| self.slab.read_slot(slot));
-        records
-            .into_iter()
-            .find(|(_, record)| record.span().contains(at))
+        let covers = |found: &(ChunkRef, Chunk)| found.1.contains(at);
+        self.index
+            .find(at, |slot| self.slab.read_slot(slot).filter(covers))
     }
 
     /// Pins the chunk. Takes no lock.

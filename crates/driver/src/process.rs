@@ -48,30 +48,37 @@ pub struct SlotsFull {
 #[derive(Debug, Default)]
 pub(crate) struct AttachSlots {
     slots: [AttachSlot; ATTACH_SLOTS as usize],
+    /// A bit per slot that has a process.
+    taken: u32,
 }
 
 impl AttachSlots {
     /// The slot of `pid`, if attached.
     pub(crate) fn find(&self, pid: Pid) -> Option<SlotId> {
-        let index = self.slots.iter().position(|slot| slot.pid == Some(pid))?;
-        u32::try_from(index).ok().map(SlotId::new)
+        // Every allocation and every free comes here, mostly with few slots taken.
+        let mut taken = self.taken;
+        while taken != 0 {
+            let number = taken.trailing_zeros();
+            if self.slots[number as usize].pid == Some(pid) {
+                return Some(SlotId::new(number));
+            }
+            taken &= taken - 1;
+        }
+        None
     }
 
     /// Counts one open of `pid` up: its slot, and how often it is open now.
     pub(crate) fn attach(&mut self, pid: Pid) -> Result<(SlotId, u32), SlotsFull> {
-        let wanted = self
-            .find(pid)
-            .map(SlotId::index)
-            .or_else(|| self.slots.iter().position(|slot| slot.pid.is_none()));
-        let Some(index) = wanted else {
+        let free = || Some(self.taken.trailing_ones()).filter(|&number| number < ATTACH_SLOTS);
+        let Some(number) = self.find(pid).map(SlotId::get).or_else(free) else {
             let holders = self.slots.map(|slot| slot.pid.map_or(0, Pid::get));
             return Err(SlotsFull { pid, holders });
         };
-        let slot = &mut self.slots[index];
+        let slot = &mut self.slots[number as usize];
         slot.pid = Some(pid);
         slot.opens += 1;
-        // LIMIT: there are 16 slots.
-        Ok((SlotId::new(u32::try_from(index).unwrap_or(0)), slot.opens))
+        self.taken |= 1 << number;
+        Ok((SlotId::new(number), slot.opens))
     }
 
     /// How often `pid` has the device open; 0 if it is not attached.
@@ -82,10 +89,12 @@ impl AttachSlots {
 
     /// Counts one open of `pid` down: how many are left, or `None` if it was not attached. At 0 the slot is free.
     pub(crate) fn detach(&mut self, pid: Pid) -> Option<u32> {
-        let slot = &mut self.slots[self.find(pid)?.index()];
+        let found = self.find(pid)?;
+        let slot = &mut self.slots[found.index()];
         slot.opens = slot.opens.saturating_sub(1);
         if slot.opens == 0 {
             slot.pid = None;
+            self.taken &= !(1 << found.get());
         }
         Some(slot.opens)
     }
