@@ -1,9 +1,10 @@
 //! Addresses as types.
 //!
-//! An address is not a number: two address spaces must not be mixed, and a sum that wraps is a bug that the reference has in several
-//! places. So the types here have no operators. Say [`checked_add`](BusAddr::checked_add),
-//! [`checked_offset_from`](BusAddr::checked_offset_from), [`align_up`](BusAddr::align_up); every one of them answers `None`
-//! instead of wrapping. Alignment and range arithmetic exist once, in this file.
+//! An address is not a number: two address spaces must not be mixed, and a sum that wraps is a bug
+//! that the reference has in several places. So the types here have no operators. Say
+//! [`checked_add`](BusAddr::checked_add), [`checked_offset_from`](BusAddr::checked_offset_from),
+//! [`align_up`](BusAddr::align_up); every one of them answers `None` instead of wrapping. Alignment
+//! and range arithmetic exist once, in this file.
 //!
 //! | type | what it counts |
 //! | --- | --- |
@@ -87,7 +88,8 @@ macro_rules! address {
         pub struct $name(u64);
 
         impl $name {
-            /// The address with this number. Every number is an address; whether anything lives there is another question.
+            /// The address with this number. Every number is an address; whether anything lives
+            /// there is another question.
             #[must_use]
             pub const fn new(raw: u64) -> Self {
                 Self(raw)
@@ -175,12 +177,13 @@ macro_rules! address {
 }
 
 address! {
-    /// An address as the device sees it: an HBM address, or a [`HostPa`] with the host base of the arch profile in its high bits
-    /// (driver 2.27: what `MEM_GET_PA` reports).
+    /// An address as the device sees it: an HBM address, or a [`HostPa`] with the host base of the
+    /// arch profile in its high bits (driver 2.27: what `MEM_GET_PA` reports).
     BusAddr
 }
 address! {
-    /// A physical address of host memory, as the machine's DMA allocator gives it, without the host base.
+    /// A physical address of host memory, as the machine's DMA allocator gives it, without the host
+    /// base.
     HostPa
 }
 
@@ -192,7 +195,8 @@ pub struct Span<A> {
 }
 
 impl<A: Address> Span<A> {
-    /// `None` if the end does not fit 64 bits. A size of 0 is an empty span, which contains nothing.
+    /// `None` if the end does not fit 64 bits. A size of 0 is an empty span, which contains
+    /// nothing.
     #[must_use]
     pub fn new(start: A, size_bytes: u64) -> Option<Self> {
         start.raw().checked_add(size_bytes)?;
@@ -231,7 +235,8 @@ impl<A: Address> Span<A> {
         self.offset_of(at).is_some()
     }
 
-    /// Whether every address of `other` is inside. An empty span is inside if its start is, or is this span's end.
+    /// Whether every address of `other` is inside. An empty span is inside if its start is, or is
+    /// this span's end.
     #[must_use]
     pub fn contains_span(self, other: Self) -> bool {
         self.start <= other.start && other.end() <= self.end()
@@ -250,8 +255,8 @@ impl<A: Address + fmt::Display> fmt::Display for Span<A> {
     }
 }
 
-/// Whether an access of `size_bytes` at `offset_bytes` stays within `limit_bytes`, without any sum that could wrap
-/// (the newer driver's form; 2.24.7 added offset and size and wrapped).
+/// Whether an access of `size_bytes` at `offset_bytes` stays within `limit_bytes`, without any sum
+/// that could wrap (the newer driver's form; 2.24.7 added offset and size and wrapped).
 #[must_use]
 pub const fn access_fits(offset_bytes: u64, size_bytes: u64, limit_bytes: u64) -> bool {
     size_bytes <= limit_bytes && offset_bytes <= limit_bytes - size_bytes

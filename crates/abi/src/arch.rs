@@ -6,12 +6,12 @@
 //! | [`V3`](v3::PROFILE) | Trn2 | 4 | 24 GiB | 2^46 | 8 |
 //! | [`V4`](v4::PROFILE) | Trn3 | 4 | 36 GiB | 2^46 | 8 |
 //!
-//! A profile is what the silicon is; a [`MemoryLayout`] is what one device has: the profile at a [`Scale`]. V1 is not modelled (newer
-//! drivers dropped it).
+//! A profile is what the silicon is; a [`MemoryLayout`] is what one device has: the profile at a
+//! [`Scale`]. V1 is not modelled (newer drivers dropped it).
 
-mod v2;
-mod v3;
-mod v4;
+pub mod v2;
+pub mod v3;
+pub mod v4;
 
 use std::fmt;
 
@@ -62,7 +62,8 @@ pub struct ArchProfile {
     pub instances: &'static str,
     /// First HBM address of each channel's only region; its length is the number of channels.
     pub region_bases: &'static [u64],
-    /// Regions in a channel; 1 on every generation here, and then the driver takes any region number for 0.
+    /// Regions in a channel; 1 on every generation here, and then the driver takes any region
+    /// number for 0.
     pub regions_per_channel: u32,
     /// Bytes of HBM in a region.
     pub region_size_bytes: u64,
@@ -85,7 +86,8 @@ pub enum Scale {
         /// Bytes per region.
         size_bytes: u64,
     },
-    /// V3 under the reference's own emulator platform: every region has a quarter of the DRAM BAR, whatever that gives.
+    /// V3 under the reference's own emulator platform: every region has a quarter of the DRAM BAR,
+    /// whatever that gives.
     EmulatorBar {
         /// Bytes of the BAR.
         bar_size_bytes: u64,
@@ -187,7 +189,8 @@ impl MemoryLayout {
     pub fn regions(&self) -> impl ExactSizeIterator<Item = Span<BusAddr>> {
         let size_bytes = self.region_size_bytes;
         self.profile.region_bases.iter().map(move |&base| {
-            // PANIC: `new` has bounded the size by `region_size_max_bytes`, and no base lies within that of 2^64.
+            // PANIC: `new` has bounded the size by `region_size_max_bytes`, and no base lies within
+            // that of 2^64.
             #[expect(clippy::unwrap_used, reason = "see PANIC")]
             Span::new(BusAddr::new(base), size_bytes).unwrap()
         })
@@ -199,7 +202,8 @@ impl MemoryLayout {
         self.region_size_bytes
     }
 
-    /// A host address as the device sees it: with the host base (driver 2.27 sets the bits, it does not add).
+    /// A host address as the device sees it: with the host base (driver 2.27 sets the bits, it does
+    /// not add).
     #[must_use]
     pub fn host_to_bus(&self, at: HostPa) -> BusAddr {
         BusAddr::new(at.get() | self.profile.host_base)

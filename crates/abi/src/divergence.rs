@@ -1,28 +1,38 @@
 //! Where Glia differs from the reference on purpose.
 //!
-//! Fidelity is the product, so each difference is declared: a variant here and an entry of the same [name](Divergence::name) in
-//! `docs/divergences.md`, kept equal by a test. `glia conform` counts what falls under one apart from mismatches.
+//! Fidelity is the product, so each difference is declared: a variant here and an entry of the same
+//! [name](Divergence::name) in `docs/divergences.md`, kept equal by a test. `glia conform` counts
+//! what falls under one apart from mismatches.
 
 use std::fmt;
 
-/// A declared difference. In each of them the reference has a defect and Glia gives a clear answer instead.
+/// A declared difference. In each of them the reference has a defect and Glia gives a clear answer
+/// instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Divergence {
-    /// The bounds check of driver 2.24.7 adds offset and size in 64 bits and wraps; Glia refuses the access.
+    /// The bounds check of driver 2.24.7 adds offset and size in 64 bits and wraps; Glia refuses
+    /// the access.
     BoundsWrap,
-    /// A contiguous-scratchpad request on the host leaves the reference with a chunk that crashes it later; Glia refuses it, `EINVAL`.
+    /// A contiguous-scratchpad request on the host leaves the reference with a chunk that crashes
+    /// it later; Glia refuses it, `EINVAL`.
     HostScratchpad,
-    /// The reference subtracts from a reserve pool's allocated counter without ever adding; Glia's counter balances.
+    /// The reference subtracts from a reserve pool's allocated counter without ever adding; Glia's
+    /// counter balances.
     ReserveCounter,
-    /// The reference frees through no pointer, or one to a chunk that is gone, and stops the kernel; Glia answers an error.
+    /// The reference frees through no pointer, or one to a chunk that is gone, and stops the
+    /// kernel; Glia answers an error.
     DeadChunk,
-    /// An unattached process asks for, or sweeps, a list that only attached ones have, and the kernel stops; Glia answers `EACCES`.
+    /// An unattached process asks for, or sweeps, a list that only attached ones have, and the
+    /// kernel stops; Glia answers `EACCES`.
     UnattachedProcess,
-    /// Chunks are left at teardown and the kernel stops; Glia takes them back and reports each as a leak.
+    /// Chunks are left at teardown and the kernel stops; Glia takes them back and reports each as a
+    /// leak.
     TeardownLeak,
-    /// A unit size that is no multiple of the page size stops the kernel; Glia names parameter, value and rule.
+    /// A unit size that is no multiple of the page size stops the kernel; Glia names parameter,
+    /// value and rule.
     UnitSize,
-    /// The reference gives a chunk's memory to the next owner while a copy is under way; Glia waits for the last pin.
+    /// The reference gives a chunk's memory to the next owner while a copy is under way; Glia waits
+    /// for the last pin.
     PinnedRange,
 }
 

@@ -1,4 +1,5 @@
-//! Numbers that name things. Each is a type of its own, so that a core cannot be given where a channel is asked.
+//! Numbers that name things. Each is a type of its own, so that a core cannot be given where a
+//! channel is asked.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -10,7 +11,8 @@ macro_rules! number {
         pub struct $name(u32);
 
         impl $name {
-            /// The thing with this number. The number is an allegation until somebody has looked it up.
+            /// The thing with this number. The number is an allegation until somebody has looked it
+            /// up.
             #[must_use]
             pub const fn new(raw: u32) -> Self {
                 Self(raw)
@@ -46,11 +48,13 @@ number! {
     Channel, "channel"
 }
 number! {
-    /// A region inside a channel. Every arch that Glia models has one, and the driver then takes any number for it.
+    /// A region inside a channel. Every arch that Glia models has one, and the driver then takes
+    /// any number for it.
     Region, "region"
 }
 number! {
-    /// A NeuronCore of a device, as an allocation is charged to it. The driver accepts 0 to 7 on every arch.
+    /// A NeuronCore of a device, as an allocation is charged to it. The driver accepts 0 to 7 on
+    /// every arch.
     CoreId, "core"
 }
 number! {
@@ -62,10 +66,11 @@ number! {
     SlotId, "slot"
 }
 
-/// A memory handle: what user space holds for a mem chunk. It is an index into the device's handle table; 0 is never one.
+/// A memory handle: what user space holds for a mem chunk. It is an index into the device's handle
+/// table; 0 is never one.
 ///
-/// A handle has no generation (the ABI leaves no room): a stale one answers with whoever holds its index now, as in the reference.
-/// It may be logged; the table's cells and host pointers may not.
+/// A handle has no generation (the ABI leaves no room): a stale one answers with whoever holds its
+/// index now, as in the reference. It may be logged; the table's cells and host pointers may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct McHandle(NonZeroU32);
 

@@ -1,8 +1,9 @@
 #![forbid(unsafe_code)]
 //! What crosses a boundary in Glia, and nothing else.
 //!
-//! The device model, the driver and the runtime never meet; each talks to the next through the types and traits of this crate, so
-//! any of them can be tested against, or replaced by, the real thing. Nothing here does I/O, keeps state or takes a lock.
+//! The device model, the driver and the runtime never meet; each talks to the next through the
+//! types and traits of this crate, so any of them can be tested against, or replaced by, the real
+//! thing. Nothing here does I/O, keeps state or takes a lock.
 //!
 //! | module | what it says |
 //! | --- | --- |
@@ -28,5 +29,6 @@ pub mod params;
 pub mod port;
 pub mod usage;
 
-/// Page size of the driver in bytes: sizes of chunks are multiples of it (driver 2.27, `PAGE_SIZE`).
+/// Page size of the driver in bytes: sizes of chunks are multiples of it (driver 2.27,
+/// `PAGE_SIZE`).
 pub const PAGE_SIZE_BYTES: u64 = 4096;

@@ -20,7 +20,8 @@ impl fmt::Display for Location {
     }
 }
 
-/// Who outlives a mem chunk (driver 2.27, `MC_LIFESPAN_…`): the event that gives it back if nobody frees it before.
+/// Who outlives a mem chunk (driver 2.27, `MC_LIFESPAN_…`): the event that gives it back if nobody
+/// frees it before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lifespan {
     /// 1: until the code that took it gives it back; nobody sweeps it on his own account.

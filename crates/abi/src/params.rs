@@ -1,7 +1,9 @@
-//! The driver's module parameters for memory, with the reference's names and defaults (driver 2.27).
+//! The driver's module parameters for memory, with the reference's names and defaults (driver
+//! 2.27).
 //!
-//! The reference reads most of them when a device is set up and one at every allocation; Glia reads them once, when a device's memory
-//! is built. A value that the reference would answer with a kernel stop, or that makes no sense, is a [`ParamError`].
+//! The reference reads most of them when a device is set up and one at every allocation; Glia reads
+//! them once, when a device's memory is built. A value that the reference would answer with a
+//! kernel stop, or that makes no sense, is a [`ParamError`].
 
 use crate::PAGE_SIZE_BYTES;
 
@@ -14,8 +16,8 @@ pub struct ModuleParams {
     pub mempool_min_alloc_size: u64,
     /// Size of **each** of the four host reserve pools. Default 32 MiB.
     pub mempool_host_memory_size: u64,
-    /// Small pool cut from the top of every region. Default 1 GiB. It is left out, as in the reference, when it is not smaller than the
-    /// region or not a multiple of the unit.
+    /// Small pool cut from the top of every region. Default 1 GiB. It is left out, as in the
+    /// reference, when it is not smaller than the region or not a multiple of the unit.
     pub mempool_small_pool_size: u64,
     /// Requests up to and including this size prefer the small pool. Default 512 KiB.
     pub mempool_small_alloc_max: u64,
@@ -48,8 +50,9 @@ impl ModuleParams {
     /// Checks every parameter.
     ///
     /// # Errors
-    /// [`ParamError`] for the first parameter that breaks its rule: the unit must be a positive multiple of 4,096 that fits the
-    /// reference's `int`, and the host reserve must fit the same type. Sizes of the small pool have no wrong values.
+    /// [`ParamError`] for the first parameter that breaks its rule: the unit must be a positive
+    /// multiple of 4,096 that fits the reference's `int`, and the host reserve must fit the same
+    /// type. Sizes of the small pool have no wrong values.
     pub fn validate(&self) -> Result<(), ParamError> {
         // LIMIT: the reference declares both as `int`.
         let int_max = u64::from(i32::MAX.unsigned_abs());
@@ -71,7 +74,8 @@ impl ModuleParams {
         Ok(())
     }
 
-    /// The granule of placement as a power of two's exponent: `floor(log2(unit))` (driver 2.27, `min_order`).
+    /// The granule of placement as a power of two's exponent: `floor(log2(unit))` (driver 2.27,
+    /// `min_order`).
     ///
     /// Meaningful for valid parameters; a unit of 0 counts as one page.
     #[must_use]

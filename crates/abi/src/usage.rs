@@ -1,8 +1,10 @@
-//! Allocation categories and the counters they are charged to (driver 2.27, `mem_alloc_category_t` and its usage counters).
+//! Allocation categories and the counters they are charged to (driver 2.27, `mem_alloc_category_t`
+//! and its usage counters).
 //!
-//! A request carries a [`Category`] as a raw number, which the driver stores unchecked. Each value of 0 to 19 has a counter; two share
-//! one (11 and 19, both scratchpads), and a number outside is charged as uncategorised, by location. The category need not agree with the
-//! location: a device chunk of category 1 is charged to "code, host" at its core.
+//! A request carries a [`Category`] as a raw number, which the driver stores unchecked. Each value
+//! of 0 to 19 has a counter; two share one (11 and 19, both scratchpads), and a number outside is
+//! charged as uncategorised, by location. The category need not agree with the location: a device
+//! chunk of category 1 is charged to "code, host" at its core.
 
 use crate::mem::Location;
 
@@ -25,7 +27,8 @@ macro_rules! categories {
                 }
             }
 
-            /// The reference's name without its prefix, in lower case; `None` for a number outside the table.
+            /// The reference's name without its prefix, in lower case; `None` for a number outside
+            /// the table.
             #[must_use]
             pub fn name(self) -> Option<String> {
                 match self.0 {
@@ -150,7 +153,8 @@ impl Counter {
         }
     }
 
-    /// Where the reference shows the counter in sysfs, below `host_mem/` or `device_mem/`; `None` for the totals.
+    /// Where the reference shows the counter in sysfs, below `host_mem/` or `device_mem/`; `None`
+    /// for the totals.
     #[must_use]
     pub const fn sysfs_leaf(self) -> Option<&'static str> {
         Some(match self {

@@ -1,8 +1,10 @@
-//! Arenas alone: the rows of the prototypes' table, for the tree and, where it ends in time, the reference's loop.
+//! Arenas alone: the rows of the prototypes' table, for the tree and, where it ends in time, the
+//! reference's loop.
 //!
-//! A unit is 4 KiB and a channel 24 GiB. `alloc` and `free` are timed apart, in batches of [`BATCH`] operations that leave the arena
-//! as they found it; `churn` times pairs (free a random live run, take a new one of random size). Ratios against the naive bitmap
-//! mean most for the checkerboards and churn, where the coding of its loop does not matter (see its module).
+//! A unit is 4 KiB and a channel 24 GiB. `alloc` and `free` are timed apart, in batches of
+//! [`BATCH`] operations that leave the arena as they found it; `churn` times pairs (free a random
+//! live run, take a new one of random size). Ratios against the naive bitmap mean most for the
+//! checkerboards and churn, where the coding of its loop does not matter (see its module).
 //!
 //! Each row is bounded to about a second and a half.
 
@@ -79,7 +81,8 @@ fn behind<A: Arena>(live: u32) -> A {
     arena
 }
 
-/// A channel whose first units are all taken but for `holes` of `hole_units` units, one every `stride` units from `first` on.
+/// A channel whose first units are all taken but for `holes` of `hole_units` units, one every
+/// `stride` units from `first` on.
 fn pierced<A: Arena>(holes: u32, hole_units: u32, stride: u32, first: u32) -> A {
     let mut arena = behind::<A>(first + holes * stride);
     for hole in 0..holes {
@@ -157,8 +160,8 @@ fn holes<A: Arena>(c: &mut Criterion, name: &str, live: u32) {
     group.finish();
 }
 
-/// Pairs of free and alloc with `live` runs of 1 to `units_max` units; `classes` alignments are in use besides, each asked for once
-/// every two thousand pairs.
+/// Pairs of free and alloc with `live` runs of 1 to `units_max` units; `classes` alignments are in
+/// use besides, each asked for once every two thousand pairs.
 fn churn<A: Arena>(c: &mut Criterion, name: &str, live: u32, units_max: u32, classes: u32) {
     let mut group = group::<A>(c, name);
     let mut arena = A::new(0, CHANNEL_UNITS);
@@ -205,13 +208,14 @@ fn churn<A: Arena>(c: &mut Criterion, name: &str, live: u32, units_max: u32, cla
     group.finish();
 }
 
-/// 340,000 extents of 15 units, each starting one unit past a multiple of 16, and requests for 8 units aligned to 16: all extents
-/// are long enough, none fits before the free space behind them.
+/// 340,000 extents of 15 units, each starting one unit past a multiple of 16, and requests for 8
+/// units aligned to 16: all extents are long enough, none fits before the free space behind them.
 fn adversarial<A: Arena>() -> A {
     pierced::<A>(340_000, 15, 16, 1)
 }
 
-/// The first aligned request, which finds no class yet. The clone drops what the last one has built.
+/// The first aligned request, which finds no class yet. The clone drops what the last one has
+/// built.
 fn adversarial_first(c: &mut Criterion) {
     let mut group = group::<ExtentTree>(c, "adversarial_aligned_first");
     let arena = adversarial::<ExtentTree>();
@@ -278,7 +282,8 @@ fn rows<A: Arena>(c: &mut Criterion, slow_batch: u32) {
 fn tree(c: &mut Criterion) {
     rows::<ExtentTree>(c, BATCH);
     adversarial_first(c);
-    // No power of two: the literal loop over free extents. Mask 19 maps no start of an extent to itself in three cases of four.
+    // No power of two: the literal loop over free extents. Mask 19 maps no start of an extent to
+    // itself in three cases of four.
     let ask = Ask::aligned(16, 20);
     alloc_free::<ExtentTree>(c, "adversarial_no_power_of_two", ask, 2, adversarial);
     churn::<ExtentTree>(c, "churn_100k", 100_000, 16, 0);

@@ -1,7 +1,9 @@
 //! What is asked when memory is asked for, and the ways in which it is refused.
 //!
-//! Every field of a request is an allegation of the caller. [`DeviceMemory::alloc`](crate::memory::DeviceMemory::alloc) checks them in
-//! the reference's order, and the first that fails decides the error; the error says what was asked and what is allowed.
+//! Every field of a request is an allegation of the caller.
+//! [`DeviceMemory::alloc`](crate::memory::DeviceMemory::alloc) checks them in the reference's
+//! order, and the first that fails decides the error; the error says what was asked and what is
+//! allowed.
 
 use glia_abi::addr::BusAddr;
 use glia_abi::handle::{Channel, CoreId, Pid, Region};
@@ -18,8 +20,9 @@ pub const ALIGN_BYTES_MAX: u64 = 0x7fff_ffff;
 pub struct AllocRequest {
     /// Bytes wanted; rounded up to the page size.
     pub size_bytes: u64,
-    /// Alignment wanted, in bytes, of the absolute address. 0 to 4,096 mean none. Host requests must say 0. A value that is no
-    /// power of two is taken as the reference takes it, as bits to mask, not as a divisor.
+    /// Alignment wanted, in bytes, of the absolute address. 0 to 4,096 mean none. Host requests
+    /// must say 0. A value that is no power of two is taken as the reference takes it, as bits to
+    /// mask, not as a divisor.
     pub align_bytes: u64,
     /// Host memory or HBM.
     pub location: Location,
@@ -38,8 +41,8 @@ pub struct AllocRequest {
 }
 
 impl AllocRequest {
-    /// A plain request for HBM on `channel`, charged to core 0, that lives as long as the device: the starting point of
-    /// struct-update syntax.
+    /// A plain request for HBM on `channel`, charged to core 0, that lives as long as the device:
+    /// the starting point of struct-update syntax.
     #[must_use]
     pub fn device(size_bytes: u64, channel: Channel) -> Self {
         Self {
@@ -158,7 +161,8 @@ pub enum AllocError {
         /// What the small pool has, if there is one.
         small: Option<Room>,
     },
-    /// `ENOMEM`: the pool's answer fails the final check of the alignment, and the reference does not try another.
+    /// `ENOMEM`: the pool's answer fails the final check of the alignment, and the reference does
+    /// not try another.
     #[error(
         "the pool's arithmetic places {size_bytes} bytes aligned to {align_bytes} at {at}, which is not aligned: refused"
     )]
@@ -194,8 +198,8 @@ pub enum AllocError {
         /// Granule of the pool.
         granule_bytes: u64,
     },
-    /// `EACCES`: a chunk that dies with its process was asked for by a process that does not have the device open
-    /// (divergence `unattached-process`).
+    /// `EACCES`: a chunk that dies with its process was asked for by a process that does not have
+    /// the device open (divergence `unattached-process`).
     #[error("{pid} has not opened the device, so no chunk can die with it")]
     NotAttached {
         /// The caller.

@@ -1,17 +1,21 @@
 //! Arenas: which units of a pool are free, and which free run answers a request.
 //!
-//! An arena is the pure half of a memory pool. It knows a row of `len_units` equal units (granules), some taken, some free; it
-//! hands out *offsets* in units and never touches memory, takes no lock and knows no address except one: `base_unit`, the absolute
-//! number of its first unit, because alignment is of absolute addresses.
+//! An arena is the pure half of a memory pool. It knows a row of `len_units` equal units
+//! (granules), some taken, some free; it hands out *offsets* in units and never touches memory,
+//! takes no lock and knows no address except one: `base_unit`, the absolute number of its first
+//! unit, because alignment is of absolute addresses.
 //!
-//! The placement is the reference's (driver 2.27 over the kernel's general-purpose pool allocator): every search begins at unit 0
-//! and the answer is the **lowest** run that fits. Two arenas keep that promise:
+//! The placement is the reference's (driver 2.27 over the kernel's general-purpose pool allocator):
+//! every search begins at unit 0 and the answer is the **lowest** run that fits. Two arenas keep
+//! that promise:
 //!
-//! - [`ExtentTree`]: the one the driver uses. Its cost grows with the logarithm of the number of free extents.
-//! - [`NaiveBitmap`]: the reference's own loop over a bitmap: the model in tests and the peer in benches.
+//! - [`ExtentTree`]: the one the driver uses. Its cost grows with the logarithm of the number of
+//!   free extents.
+//! - [`NaiveBitmap`]: the reference's own loop over a bitmap: the model in tests and the peer in
+//!   benches.
 //!
-//! Invariants of every arena, checked by the property tests: free plus taken units equal `len_units`; free extents do not overlap
-//! and never touch each other (neighbours are merged).
+//! Invariants of every arena, checked by the property tests: free plus taken units equal
+//! `len_units`; free extents do not overlap and never touch each other (neighbours are merged).
 
 mod bitmap;
 #[cfg(test)]
@@ -70,8 +74,9 @@ pub trait Arena: Send {
     /// A name for tables and benches.
     const NAME: &'static str;
 
-    /// A wholly free arena of `len_units` units (0 is allowed: such an arena refuses everything). `base_unit` is the absolute
-    /// number of unit 0: the pool's first address divided by the granule, rounded down.
+    /// A wholly free arena of `len_units` units (0 is allowed: such an arena refuses everything).
+    /// `base_unit` is the absolute number of unit 0: the pool's first address divided by the
+    /// granule, rounded down.
     fn new(base_unit: u64, len_units: u32) -> Self
     where
         Self: Sized;
@@ -98,25 +103,29 @@ pub trait Arena: Send {
     ///        start = j + 1
     /// ```
     ///
-    /// For a power of two this is the lowest `i` with `base_unit + i` a multiple of `align_units`. For any other value it is the
-    /// same bit arithmetic, which is not monotone: the answer need not be a multiple of anything nor the lowest that fits, and it
-    /// is reproduced by walking exactly that loop.
+    /// For a power of two this is the lowest `i` with `base_unit + i` a multiple of `align_units`.
+    /// For any other value it is the same bit arithmetic, which is not monotone: the answer need
+    /// not be a multiple of anything nor the lowest that fits, and it is reproduced by walking
+    /// exactly that loop.
     fn alloc_aligned(&mut self, units: u32, align_units: NonZeroU32) -> Option<u32>;
 
     /// Fixed placement: takes exactly `[at, at + units)` if all of it is free.
     fn alloc_at(&mut self, at: u32, units: u32) -> bool;
 
-    /// Gives `[at, at + units)` back, which must be taken in full. It need not be what one request took.
+    /// Gives `[at, at + units)` back, which must be taken in full. It need not be what one request
+    /// took.
     ///
     /// # Errors
-    /// [`FreeError`] when the run is empty, leaves the arena or holds a free unit; nothing changes then.
+    /// [`FreeError`] when the run is empty, leaves the arena or holds a free unit; nothing changes
+    /// then.
     fn free(&mut self, at: u32, units: u32) -> Result<(), FreeError>;
 
     /// Units of the largest free extent; 0 when nothing is free.
     fn largest_free(&self) -> u32;
 
-    /// The most units that [`alloc_aligned`](Arena::alloc_aligned) could take for this alignment now. For an alignment that is no
-    /// power of two it is the largest run that starts at a unit the reference's arithmetic can answer, which bounds it from above.
+    /// The most units that [`alloc_aligned`](Arena::alloc_aligned) could take for this alignment
+    /// now. For an alignment that is no power of two it is the largest run that starts at a unit
+    /// the reference's arithmetic can answer, which bounds it from above.
     fn largest_aligned_fit(&self, align_units: NonZeroU32) -> u32;
 
     /// All free extents in address order, neighbours merged.

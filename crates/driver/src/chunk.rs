@@ -1,23 +1,27 @@
 //! Mem chunks: one record per live allocation.
 //!
-//! The reference allocates and frees a record per chunk and lets readers follow pointers into it without a lock. Here records
-//! live in a *type-stable slab*: slots of atomics, one cache line each, in segments that are never moved or freed while the
-//! device lives. A slot number that has gone stale therefore reads the atomics of some other chunk, never freed memory, and a
-//! *generation* tells the two apart. So [`ChunkSlab::read`] takes no lock:
+//! The reference allocates and frees a record per chunk and lets readers follow pointers into it
+//! without a lock. Here records live in a *type-stable slab*: slots of atomics, one cache line
+//! each, in segments that are never moved or freed while the device lives. A slot number that has
+//! gone stale therefore reads the atomics of some other chunk, never freed memory, and a
+//! *generation* tells the two apart. So a read takes no lock:
 //!
-//! - the writer (one at a time, under the set's lock) marks the slot dead, fences, writes the fields, stores the new
-//!   generation;
-//! - the reader loads the generation, the fields, fences, loads the generation again. Equal and live at both ends means that
-//!   all fields belong to that one life.
+//! - the writer (one at a time, under the set's lock) marks the slot dead, fences, writes the
+//!   fields, stores the new generation;
+//! - the reader loads the generation, the fields, fences, loads the generation again. Equal and
+//!   live at both ends means that all fields belong to that one life.
 //!
-//! Whoever must *hold* a chunk's memory (a copy, a mapping, queued DMA) takes a **pin**: a compare-and-swap on the same word, which
-//! fails if that life is over. A chunk that dies while pinned keeps its place and its record; whoever takes the count to zero
-//! after its death, and only that one, gives them back.
+//! Whoever must *hold* a chunk's memory (a copy, a mapping, queued DMA) takes a **pin**: a
+//! compare-and-swap on the same word, which fails if that life is over. A chunk that dies while
+//! pinned keeps its place and its record; whoever takes the count to zero after its death, and only
+//! that one, gives them back.
 //!
-//! Slots below [`ListId::COUNT`] are the heads of the lifespan lists (see [`lifespan`](crate::lifespan)); the others are handed
-//! out last-in, first-out, so that a slot just given back is still in the cache.
+//! Slots below `ListId::COUNT` are the heads of the lifespan lists (see
+//! [`lifespan`](crate::lifespan)); the others are handed out last-in, first-out, so that a slot
+//! just given back is still in the cache.
 //!
-//! What this does not do: decide when a chunk dies, or hold its memory. That is [`DeviceMemory`](crate::memory::DeviceMemory).
+//! What this does not do: decide when a chunk dies, or hold its memory. That is
+//! [`DeviceMemory`](crate::memory::DeviceMemory).
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -31,7 +35,8 @@ use crate::lifespan::ListId;
 use crate::site::SiteId;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Names one life of one chunk record. A reference to a chunk that has died is answered with "dead", never with its successor.
+/// Names one life of one chunk record. A reference to a chunk that has died is answered with
+/// "dead", never with its successor.
 ///
 /// It belongs to the device memory that made it; another one may answer with a chunk of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,7 +116,8 @@ pub struct Chunk {
     pub channel: Channel,
     /// The core it is charged to.
     pub core: CoreId,
-    /// The lifespan it was asked with. A promotion moves it to another list and leaves this (driver 2.27).
+    /// The lifespan it was asked with. A promotion moves it to another list and leaves this (driver
+    /// 2.27).
     pub lifespan: Lifespan,
     /// The category, as the caller gave it.
     pub category: Category,
@@ -152,7 +158,8 @@ pub struct DeadChunk {
     pub chunk: ChunkRef,
 }
 
-/// A record as it lies in memory. Every field is an atomic of its own; see the module for when they may be read.
+/// A record as it lies in memory. Every field is an atomic of its own; see the module for when they
+/// may be read.
 #[derive(Default)]
 #[repr(align(64))]
 struct Slot {
@@ -210,7 +217,8 @@ impl Traits {
     }
 }
 
-/// Reserve pools have at most this many pages (driver 2.27: an `int` of bytes in pages of 256 KiB is 8,192).
+/// Reserve pools have at most this many pages (driver 2.27: an `int` of bytes in pages of 256 KiB
+/// is 8,192).
 pub(crate) const RESERVE_PAGES_MAX: u32 = 1 << 18;
 
 /// The low half of a word.
@@ -221,17 +229,19 @@ fn low_u32(word: u64) -> u32 {
     low
 }
 
-/// Slots in the first segment; each further one doubles. (loom keeps a history of every atomic, so there it gets few.)
+/// Slots in the first segment; each further one doubles. (loom keeps a history of every atomic, so
+/// there it gets few.)
 const FIRST_SEGMENT: u32 = if cfg!(loom) { 32 } else { 1024 };
 const SEGMENTS: usize = if cfg!(loom) { 1 } else { 18 };
 /// Slots that can exist: fewer than fit [`ChunkRef::SLOT_BITS`].
 const SLOTS_MAX: u32 = FIRST_SEGMENT * ((1 << SEGMENTS) - 1);
 
-/// All chunk records of a device. Reads take no lock; everything else is called under the set's lock, with the [`FreeSlots`]
-/// that lie inside it as proof.
+/// All chunk records of a device. Reads take no lock; everything else is called under the set's
+/// lock, with the [`FreeSlots`] that lie inside it as proof.
 pub(crate) struct ChunkSlab {
     segments: [OnceLock<Box<[Slot]>>; SEGMENTS],
-    /// A mutant for loom to catch: leaves out the fence between "dead" and the fields of the next life.
+    /// A mutant for loom to catch: leaves out the fence between "dead" and the fields of the next
+    /// life.
     #[cfg(loom)]
     pub(crate) without_death_fence: bool,
 }
@@ -272,16 +282,19 @@ impl ChunkSlab {
         (found == chunk).then_some(copy)
     }
 
-    /// As [`read`](Self::read), for whoever has only the slot number (the address index): which life is live, and the copy.
+    /// As [`read`](Self::read), for whoever has only the slot number (the address index): which
+    /// life is live, and the copy.
     pub(crate) fn read_slot(&self, number: u32) -> Option<(ChunkRef, Chunk)> {
         let slot = self.get(number)?;
-        // ORDER: pairs with the Release store in `bring_to_life`: whoever sees the generation sees the fields.
+        // ORDER: pairs with the Release store in `bring_to_life`: whoever sees the generation sees
+        // the fields.
         let life = slot.life.load(Ordering::Acquire) & !PINS;
         if life & LIVE == 0 {
             return None;
         }
         let copy = slot.copy();
-        // ORDER: the field loads above come before the second look at the generation; pairs with the fence in `kill`.
+        // ORDER: the field loads above come before the second look at the generation; pairs with
+        // the fence in `kill`.
         fence(Ordering::Acquire);
         let chunk = ChunkRef {
             slot: number,
@@ -290,7 +303,8 @@ impl ChunkSlab {
         (slot.life.load(Ordering::Relaxed) & !PINS == life).then_some((chunk, copy))
     }
 
-    /// Takes a free slot and brings it to life with `chunk`'s fields; `None` when all slots are taken.
+    /// Takes a free slot and brings it to life with `chunk`'s fields; `None` when all slots are
+    /// taken.
     pub(crate) fn bring_to_life(&self, free: &mut FreeSlots, chunk: &Chunk) -> Option<ChunkRef> {
         let number = self.take(free)?;
         let slot = self.slot(number);
@@ -312,8 +326,8 @@ impl ChunkSlab {
         })
     }
 
-    /// Pins the chunk: its memory stays its own until the matching [`unpin`](Self::unpin). `None` if that life is over, or 2^31 - 1
-    /// pins are out. Takes no lock.
+    /// Pins the chunk: its memory stays its own until the matching [`unpin`](Self::unpin). `None`
+    /// if that life is over, or 2^31 - 1 pins are out. Takes no lock.
     pub(crate) fn pin(&self, chunk: ChunkRef) -> Option<Chunk> {
         let slot = self.get(chunk.slot)?;
         let mut life = slot.life.load(Ordering::Relaxed);
@@ -321,7 +335,8 @@ impl ChunkSlab {
             if life & !PINS != live(chunk.generation) || life & PINS == PINS {
                 return None;
             }
-            // ORDER: Acquire, as in `read`: whoever pins a life sees its fields. Nothing of the pinner's has to be published.
+            // ORDER: Acquire, as in `read`: whoever pins a life sees its fields. Nothing of the
+            // pinner's has to be published.
             match slot.life.compare_exchange_weak(
                 life,
                 life + PIN,
@@ -334,26 +349,29 @@ impl ChunkSlab {
         }
     }
 
-    /// Takes one pin off. True for the last one of a chunk that has died meanwhile: the caller has to give its memory back.
+    /// Takes one pin off. True for the last one of a chunk that has died meanwhile: the caller has
+    /// to give its memory back.
     pub(crate) fn unpin(&self, chunk: ChunkRef) -> bool {
-        // ORDER: Release, so that what was done under the pin comes before the memory is given to somebody else; Acquire, so
-        // that the one who gives it back comes after all other holders.
+        // ORDER: Release, so that what was done under the pin comes before the memory is given to
+        // somebody else; Acquire, so that the one who gives it back comes after all other holders.
         let before = self.slot(chunk.slot).life.fetch_sub(PIN, Ordering::AcqRel);
         before & (PINS | LIVE) == PIN
     }
 
-    /// Ends the life of a chunk that is live: from here on `read` and `pin` answer `None`. True if somebody holds a pin; then the last unpin gives the
-    /// memory back, else the caller does. The slot is not free yet.
+    /// Ends the life of a chunk that is live: from here on `read` and `pin` answer `None`. True if
+    /// somebody holds a pin; then the last unpin gives the memory back, else the caller does. The
+    /// slot is not free yet.
     pub(crate) fn kill(&self, chunk: ChunkRef) -> bool {
-        // ORDER: Acquire, so that a death without pins comes after what was done under earlier ones.
-        // The bit is set, so taking it off is a subtraction, which the processor does in one step.
+        // ORDER: Acquire, so that a death without pins comes after what was done under earlier
+        // ones. The bit is set, so taking it off is a subtraction, which the processor does in one
+        // step.
         let before = self.slot(chunk.slot).life.fetch_sub(LIVE, Ordering::AcqRel);
         #[cfg(loom)]
         if self.without_death_fence {
             return before & PINS != 0;
         }
-        // ORDER: "dead" comes before the first field of the next life. Without this a reader could copy new fields and
-        // still find the old generation.
+        // ORDER: "dead" comes before the first field of the next life. Without this a reader could
+        // copy new fields and still find the old generation.
         fence(Ordering::Release);
         before & PINS != 0
     }
@@ -424,7 +442,8 @@ impl ChunkSlab {
         });
     }
 
-    /// The slot with this number, if its segment has been made. For numbers that somebody else brought.
+    /// The slot with this number, if its segment has been made. For numbers that somebody else
+    /// brought.
     fn get(&self, number: u32) -> Option<&Slot> {
         if number >= SLOTS_MAX {
             return None;
@@ -435,7 +454,8 @@ impl ChunkSlab {
 
     /// The slot with this number, which the slab itself has handed out.
     fn slot(&self, number: u32) -> &Slot {
-        // PANIC: links, list heads and references that were checked under the lock name slots that exist, and slots never go.
+        // PANIC: links, list heads and references that were checked under the lock name slots that
+        // exist, and slots never go.
         #[expect(clippy::expect_used, reason = "see PANIC")]
         self.get(number).expect("the slab made this slot")
     }

@@ -1,11 +1,13 @@
 //! Gen pools: one contiguous range of addresses, handed out by an arena.
 //!
-//! The kernel's general-purpose pool allocator, as the reference uses it: sizes are bytes, placement is in granules of a power
-//! of two, and a request that does not fill its last granule still takes all of it. The arena below knows only units; this file
-//! turns bytes into units and offsets into addresses.
+//! The kernel's general-purpose pool allocator, as the reference uses it: sizes are bytes,
+//! placement is in granules of a power of two, and a request that does not fill its last granule
+//! still takes all of it. The arena below knows only units; this file turns bytes into units and
+//! offsets into addresses.
 //!
-//! Two details of the reference are kept because traces show them: a request is first compared in **bytes** with the bytes still
-//! available, and a range whose size is no multiple of the granule counts its tail as available although no unit covers it.
+//! Two details of the reference are kept because traces show them: a request is first compared in
+//! **bytes** with the bytes still available, and a range whose size is no multiple of the granule
+//! counts its tail as available although no unit covers it.
 
 use std::num::NonZeroU32;
 
@@ -18,7 +20,8 @@ pub(crate) struct Misaligned {
     pub(crate) granule_bytes: u64,
 }
 
-/// One range of a pool. Addresses are plain numbers here: HBM for device pools, host physical for reserve pages.
+/// One range of a pool. Addresses are plain numbers here: HBM for device pools, host physical for
+/// reserve pages.
 #[derive(Debug)]
 pub(crate) struct GenPool<A> {
     start: u64,
@@ -89,7 +92,8 @@ impl<A: Arena> GenPool<A> {
             .then(|| self.taken(unit, units)))
     }
 
-    /// Gives back what one request of `size_bytes` took at `at`. False if that is not wholly taken; nothing changes then.
+    /// Gives back what one request of `size_bytes` took at `at`. False if that is not wholly taken;
+    /// nothing changes then.
     pub(crate) fn free(&mut self, at: u64, size_bytes: u64) -> bool {
         let unit = at
             .checked_sub(self.start)

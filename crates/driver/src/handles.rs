@@ -1,17 +1,19 @@
 //! The handle table: small numbers for user space, in two levels.
 //!
-//! A handle is an index. Free cells form a chain, last freed first reused; the chain ends in the *frontier*, the cell beyond which
-//! nothing was ever handed out. Index 0 is never issued, and neither is the last one, so the default table of 4,194,304
-//! cells has 4,194,302 usable handles (driver 2.27). Pages of 8,192 cells are made one handle ahead of need.
+//! A handle is an index. Free cells form a chain, last freed first reused; the chain ends in the
+//! *frontier*, the cell beyond which nothing was ever handed out. Index 0 is never issued, and
+//! neither is the last one, so the default table of 4,194,304 cells has 4,194,302 usable handles
+//! (driver 2.27). Pages of 8,192 cells are made one handle ahead of need.
 //!
-//! When the table is full, or a page cannot be had, it goes **down**: every handle stops resolving, and only a new table helps. The reference
-//! does the same, and so do we ("poisoned").
+//! When the table is full, or a page cannot be had, it goes **down**: every handle stops resolving,
+//! and only a new table helps. The reference does the same, and so do we ("poisoned").
 //!
-//! Allocation knows nothing of chunks: a cell holds an [`Object`]. Publication, which ties a chunk to its handle, is the business of
+//! Allocation knows nothing of chunks: a cell holds an [`Object`]. Publication, which ties a chunk
+//! to its handle, is the business of
 //! [`DeviceMemory::publish`](crate::memory::DeviceMemory::publish).
 //!
-//! Cells are atomics in pages that stay where they are, so [`HandleTable::find`] takes no lock. Handles may be logged; the contents of cells
-//! may not.
+//! Cells are atomics in pages that stay where they are, so [`HandleTable::find`] takes no lock.
+//! Handles may be logged; the contents of cells may not.
 
 use std::fmt;
 use std::sync::{OnceLock, PoisonError};
@@ -101,10 +103,12 @@ pub struct HandleTable {
 }
 
 impl HandleTable {
-    /// A table of `limit` cells, 2 to [`HANDLE_LIMIT`] (other values are brought into that range), with its first page.
+    /// A table of `limit` cells, 2 to [`HANDLE_LIMIT`] (other values are brought into that range),
+    /// with its first page.
     ///
     /// # Errors
-    /// [`HandleError::NoMemory`] if kernel memory is refused, for the first level or the first page.
+    /// [`HandleError::NoMemory`] if kernel memory is refused, for the first level or the first
+    /// page.
     pub fn new(limit: u32, faults: &dyn Faults) -> Result<Self, HandleError> {
         let limit = limit.clamp(2, HANDLE_LIMIT);
         if faults.strikes(FaultPoint::HandleTable) {
@@ -129,7 +133,8 @@ impl HandleTable {
     /// Issues a handle for `object`: the one freed last, or the next never issued.
     ///
     /// # Errors
-    /// [`HandleError::Down`]; or [`HandleError::Full`] and [`HandleError::NoMemory`], after which the table is down.
+    /// [`HandleError::Down`]; or [`HandleError::Full`] and [`HandleError::NoMemory`], after which
+    /// the table is down.
     pub fn alloc(&self, object: Object, faults: &dyn Faults) -> Result<McHandle, HandleError> {
         let _guard = self
             .alloc_lock
@@ -156,7 +161,8 @@ impl HandleTable {
     /// Takes a handle back. The object that it named is not touched.
     ///
     /// # Errors
-    /// [`HandleError::Down`], or [`HandleError::NotIssued`] for a handle that is free or out of range.
+    /// [`HandleError::Down`], or [`HandleError::NotIssued`] for a handle that is free or out of
+    /// range.
     pub fn free(&self, handle: McHandle) -> Result<(), HandleError> {
         let _guard = self
             .alloc_lock
@@ -179,7 +185,8 @@ impl HandleTable {
         Ok(())
     }
 
-    /// What the handle names now. Takes no lock. `None` when the table is down, or the handle is out of range or not issued.
+    /// What the handle names now. Takes no lock. `None` when the table is down, or the handle is
+    /// out of range or not issued.
     #[must_use]
     pub fn find(&self, handle: McHandle) -> Option<Object> {
         if self.is_down() {

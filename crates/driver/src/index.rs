@@ -1,17 +1,20 @@
 //! The address index: which chunk contains an address.
 //!
-//! Per channel, and once for host memory, a *window* of the address space has one bit per page: "a live chunk starts here", and
-//! beside it the slot of that chunk's record. A lookup finds the highest start at or below the address, and the answer counts
-//! only if that record, read with its generation check, still covers the address. So an update is one bit and one word whatever
-//! the chunk's size, and the borders between neighbours are known, which the arenas do not know.
+//! Per channel, and once for host memory, a *window* of the address space has one bit per page: "a
+//! live chunk starts here", and beside it the slot of that chunk's record. A lookup finds the
+//! highest start at or below the address, and the answer counts only if that record, read with its
+//! generation check, still covers the address. So an update is one bit and one word whatever the
+//! chunk's size, and the borders between neighbours are known, which the arenas do not know.
 //!
-//! Above the bits lie two levels of "something starts in these 64 words"; the highest is scanned. Bits and slots are made on first use, in
-//! groups of 32,768 pages (bits) and pages of 512 (slots): an untouched channel costs a few kilobytes.
+//! Above the bits lie two levels of "something starts in these 64 words"; the highest is scanned.
+//! Bits and slots are made on first use, in groups of 32,768 pages (bits) and pages of 512 (slots):
+//! an untouched channel costs a few kilobytes.
 //!
-//! **Who owns what.** One writer at a time (in the driver: under the set's lock); readers take no lock. A chunk that lives through a whole lookup is always
-//! found: its own bits do not change, no other start can lie between its start and the address, and every bit of an earlier
-//! chunk was cleared before this one was placed. What a reader meets of a chunk that is being made or dying fails the record's check. A
-//! summary bit whose word is empty meanwhile is a miss, never an index.
+//! **Who owns what.** One writer at a time (in the driver: under the set's lock); readers take no
+//! lock. A chunk that lives through a whole lookup is always found: its own bits do not change, no
+//! other start can lie between its start and the address, and every bit of an earlier chunk was
+//! cleared before this one was placed. What a reader meets of a chunk that is being made or dying
+//! fails the record's check. A summary bit whose word is empty meanwhile is a miss, never an index.
 
 use std::sync::OnceLock;
 
@@ -56,7 +59,8 @@ impl AddressIndex {
         }
     }
 
-    /// Notes that a chunk with this record slot starts at `at`. False if no window covers the address (nothing is noted).
+    /// Notes that a chunk with this record slot starts at `at`. False if no window covers the
+    /// address (nothing is noted).
     pub fn insert(&self, at: BusAddr, slot: u32) -> bool {
         let Some((window, unit)) = self.locate(at) else {
             return false;
@@ -72,9 +76,10 @@ impl AddressIndex {
         }
     }
 
-    /// Asks `look` for the chunk whose start lies nearest below or at `at`, by its record's slot. If that is not the answer, asks for
-    /// the next one below: where two chunks start within one page's distance, which takes a region that is no multiple of a page,
-    /// the address can lie between them. Takes no lock.
+    /// Asks `look` for the chunk whose start lies nearest below or at `at`, by its record's slot.
+    /// If that is not the answer, asks for the next one below: where two chunks start within one
+    /// page's distance, which takes a region that is no multiple of a page, the address can lie
+    /// between them. Takes no lock.
     pub fn find<T>(&self, at: BusAddr, mut look: impl FnMut(u32) -> Option<T>) -> Option<T> {
         let (window, unit) = self.locate(at)?;
         let (start, slot) = window.last_start(unit)?;
@@ -85,7 +90,8 @@ impl AddressIndex {
         look(slot)
     }
 
-    /// Slots of all chunks that start inside `span`'s window, in address order. `span` must start a window.
+    /// Slots of all chunks that start inside `span`'s window, in address order. `span` must start a
+    /// window.
     pub fn starts(&self, span: Span<BusAddr>) -> impl Iterator<Item = u32> {
         let window = self
             .windows

@@ -1,8 +1,9 @@
 //! Interleavings of the lock-free tables, explored by loom.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p glia-driver --lib --release interleavings`. The tables are the real ones, over loom's
-//! atomics and with small geometry. Fields of one life are functions of its number, so a copy that mixes two lives is seen. Each model
-//! has at most three threads, and the writers among them would hold the set's lock, so there is one.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p glia-driver --lib --release interleavings`. The
+//! tables are the real ones, over loom's atomics and with small geometry. Fields of one life are
+//! functions of its number, so a copy that mixes two lives is seen. Each model has at most three
+//! threads, and the writers among them would hold the set's lock, so there is one.
 
 use std::sync::Arc;
 
@@ -49,8 +50,9 @@ fn assert_whole(copy: &Chunk) {
     );
 }
 
-/// Explores all interleavings with at most two preemptions. A record has a dozen fields, each an atomic, so without that bound a model
-/// takes hours; every defect that these models are for shows with one.
+/// Explores all interleavings with at most two preemptions. A record has a dozen fields, each an
+/// atomic, so without that bound a model takes hours; every defect that these models are for shows
+/// with one.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -137,7 +139,8 @@ fn a_find_beside_a_free_answers_the_whole_record_or_nothing() {
     });
 }
 
-/// The first life ends and the second begins in the same slot under the same handle while somebody looks.
+/// The first life ends and the second begins in the same slot under the same handle while somebody
+/// looks.
 fn find_beside_reuse(without_death_fence: bool) {
     explore(move || {
         let (mut tables, mut free) = Tables::new();
@@ -172,7 +175,8 @@ fn a_find_beside_publish_and_reuse_never_mixes_two_lives() {
     find_beside_reuse(false);
 }
 
-/// The mutant: without the fence between "dead" and the first field of the next life, a torn copy exists, and loom finds it.
+/// The mutant: without the fence between "dead" and the first field of the next life, a torn copy
+/// exists, and loom finds it.
 #[test]
 #[should_panic(expected = "assertion")]
 fn without_the_fence_after_death_a_torn_copy_is_found() {
@@ -203,7 +207,8 @@ fn a_living_chunk_is_found_while_its_neighbours_come_and_go() {
     });
 }
 
-/// Two holders and one free: the memory is given back once, by the last of the three, and never under a pin.
+/// Two holders and one free: the memory is given back once, by the last of the three, and never
+/// under a pin.
 #[test]
 fn two_pins_and_a_free_give_back_exactly_once() {
     explore(|| {

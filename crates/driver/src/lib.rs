@@ -1,8 +1,10 @@
 #![forbid(unsafe_code)]
-//! The kernel driver's side of Glia: where every span of HBM and host memory is placed, who holds it, and who gives it back.
+//! The kernel driver's side of Glia: where every span of HBM and host memory is placed, who holds
+//! it, and who gives it back.
 //!
-//! One [`DeviceMemory`](memory::DeviceMemory) is the memory of one Neuron device. It places exactly as the reference driver does (release
-//! 2.27.4), at logarithmic cost. Start at [`memory`], which walks the path of an allocation; the other modules are its parts:
+//! One [`DeviceMemory`](memory::DeviceMemory) is the memory of one Neuron device. It places exactly
+//! as the reference driver does (release 2.27.4), at logarithmic cost. Start at [`memory`], which
+//! walks the path of an allocation; the other modules are its parts:
 //!
 //! | module | one noun |
 //! | --- | --- |

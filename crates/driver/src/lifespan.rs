@@ -1,11 +1,13 @@
 //! Lifespan lists: who gives a chunk back if nobody frees it.
 //!
-//! Every live chunk is on exactly one list: `local`, `all`, `device`, or the list of one of the 16 attach slots. New chunks go to
-//! the head, so a sweep meets the newest first (driver 2.27), which is the order in which the contiguous scratchpad wants to be
-//! freed. A promotion moves a chunk to another list and leaves the lifespan in its record as it was.
+//! Every live chunk is on exactly one list: `local`, `all`, `device`, or the list of one of the 16
+//! attach slots. New chunks go to the head, so a sweep meets the newest first (driver 2.27), which
+//! is the order in which the contiguous scratchpad wants to be freed. A promotion moves a chunk to
+//! another list and leaves the lifespan in its record as it was.
 //!
-//! The links lie in the chunk records, the heads in the slab's first slots, and the lists are circular, so that a chunk is unlinked
-//! without knowing its list. Everything here is called under the set's lock.
+//! The links lie in the chunk records, the heads in the slab's first slots, and the lists are
+//! circular, so that a chunk is unlinked without knowing its list. Everything here is called under
+//! the set's lock.
 
 use std::fmt;
 

@@ -1,25 +1,30 @@
-//! The memory of one Neuron device: pools, chunks, handles, lifespans and processes behind one door.
+//! The memory of one Neuron device: pools, chunks, handles, lifespans and processes behind one
+//! door.
 //!
 //! This is the path that every allocation takes:
 //!
 //! 1. [`DeviceMemory::alloc`] checks the request, field by field, in the reference's order;
-//! 2. the [pool set](crate::poolset) finds a place;
-//! 3. the chunk's record comes to life in the [slab](crate::chunk), its start enters the [address index](crate::index), and it
-//!    joins the head of its [lifespan list](crate::lifespan);
+//! 2. the pool set (`poolset.rs`) finds a place;
+//! 3. the chunk's record comes to life in the [slab](crate::chunk), its start enters the [address
+//!    index](crate::index), and it joins the head of its [lifespan list](crate::lifespan);
 //! 4. the [counters](crate::usage) are charged, and the caller's [attach slot](crate::process);
 //! 5. later, [`DeviceMemory::publish`] gives it a [handle](crate::handles).
 //!
-//! [`DeviceMemory::free`] takes one reference off and, at the last one, walks the same path backward. What nobody frees is swept
-//! when its process, the last file or the device goes ([`sweep`]).
+//! [`DeviceMemory::free`] takes one reference off and, at the last one, walks the same path
+//! backward. What nobody frees is swept when its process, the last file or the device goes
+//! ([`sweep`]).
 //!
-//! **Pins.** A copy, a mapping or queued DMA must hold the memory that it works on: [`pin`](DeviceMemory::pin), [`pin_handle`](DeviceMemory::pin_handle)
-//! and [`pin_at`](DeviceMemory::pin_at) find a chunk without a lock and return a [`Pinned`]. A free, a sweep or a teardown
-//! meanwhile ends the chunk's life at once: no lookup finds it, its handle is free, its counters are down. Its *place*, however,
-//! is not given to anybody else, nor its record used again, before the last pin goes (divergence `pinned-range`). Paths that only read take
+//! **Pins.** A copy, a mapping or queued DMA must hold the memory that it works on:
+//! [`pin`](DeviceMemory::pin), [`pin_handle`](DeviceMemory::pin_handle) and
+//! [`pin_at`](DeviceMemory::pin_at) find a chunk without a lock and return a [`Pinned`]. A free, a
+//! sweep or a teardown meanwhile ends the chunk's life at once: no lookup finds it, its handle is
+//! free, its counters are down. Its *place*, however, is not given to anybody else, nor its record
+//! used again, before the last pin goes (divergence `pinned-range`). Paths that only read take
 //! copies and no pins: counts on a shared line do not scale.
 //!
-//! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists and counters; the handle table has its own inside it. [`chunk`](DeviceMemory::chunk),
-//! [`search`](DeviceMemory::search) and [`resolve`](DeviceMemory::resolve) take none of them.
+//! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists and counters; the handle
+//! table has its own inside it. [`chunk`](DeviceMemory::chunk), [`search`](DeviceMemory::search)
+//! and [`resolve`](DeviceMemory::resolve) take none of them.
 //!
 //! **What this does not do.** It moves no bytes and knows no ioctl.
 
@@ -129,7 +134,8 @@ pub enum Freed {
         /// The complaint, if it was a scratchpad page out of turn.
         complaint: Option<ScratchpadOrder>,
     },
-    /// The last reference went and the chunk is dead, but somebody holds a pin: its memory is given back with the last one.
+    /// The last reference went and the chunk is dead, but somebody holds a pin: its memory is given
+    /// back with the last one.
     Held,
     /// References are left.
     Kept {
@@ -183,9 +189,11 @@ pub enum RefError {
     },
 }
 
-/// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this is dropped.
+/// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this
+/// is dropped.
 ///
-/// The copy of the record is that of the moment of pinning; address and size cannot change while the pin is held.
+/// The copy of the record is that of the moment of pinning; address and size cannot change while
+/// the pin is held.
 #[must_use = "a pin that is dropped holds nothing"]
 pub struct Pinned<'a, A: Arena = ExtentTree> {
     memory: &'a DeviceMemory<A>,
@@ -244,7 +252,8 @@ struct Set<A> {
     free_slots: FreeSlots,
     processes: AttachSlots,
     usage: Usage,
-    /// Open files of the device, of all processes. Signed, as in the reference: a close without an open counts down, too.
+    /// Open files of the device, of all processes. Signed, as in the reference: a close without an
+    /// open counts down, too.
     open_files: i64,
     host_bytes: u64,
     device_bytes: u64,
@@ -341,17 +350,21 @@ impl<A: Arena> DeviceMemory<A> {
             birth: set.births,
         };
         self.stamp(set, caller, &chunk).inspect_err(|_| {
-            // A place that was just taken is the lowest of the scratchpad, so there is nothing to complain about.
+            // A place that was just taken is the lowest of the scratchpad, so there is nothing to
+            // complain about.
             set.pools.give_back(&chunk);
         })
     }
 
-    /// Takes one reference off the chunk; at the last one its memory, its handle and its record are given back.
+    /// Takes one reference off the chunk; at the last one its memory, its handle and its record are
+    /// given back.
     ///
-    /// `caller` is the process whose byte counter goes down, as in the reference, whoever owns the chunk.
+    /// `caller` is the process whose byte counter goes down, as in the reference, whoever owns the
+    /// chunk.
     ///
     /// # Errors
-    /// [`DeadChunk`] if that life of the chunk has ended (the reference stops the kernel: divergence `dead-chunk`).
+    /// [`DeadChunk`] if that life of the chunk has ended (the reference stops the kernel:
+    /// divergence `dead-chunk`).
     pub fn free(&self, caller: Pid, chunk: ChunkRef) -> Result<Freed, DeadChunk> {
         let mut set = self.lock();
         self.drop_reference(&mut set, caller, chunk)
@@ -399,7 +412,8 @@ impl<A: Arena> DeviceMemory<A> {
         })
     }
 
-    /// Pins the chunk that the handle names. Takes no lock. `None` if the handle is not issued, or names something else than a chunk.
+    /// Pins the chunk that the handle names. Takes no lock. `None` if the handle is not issued, or
+    /// names something else than a chunk.
     pub fn pin_handle(&self, handle: McHandle) -> Option<Pinned<'_, A>> {
         match self.handles.find(handle)? {
             Object::Chunk(chunk) => self.pin(chunk).ok(),
@@ -413,8 +427,9 @@ impl<A: Arena> DeviceMemory<A> {
         self.pin(chunk).ok()
     }
 
-    /// Whether `size_bytes` at `offset_bytes` may be accessed: within the chunk or, from a contiguous-scratchpad page, up to the end of
-    /// the main pool, across all older pages. No sum can wrap (divergence `bounds-wrap`).
+    /// Whether `size_bytes` at `offset_bytes` may be accessed: within the chunk or, from a
+    /// contiguous-scratchpad page, up to the end of the main pool, across all older pages. No sum
+    /// can wrap (divergence `bounds-wrap`).
     ///
     /// # Errors
     /// [`AccessError`] if the chunk is gone or the access leaves its bounds.
@@ -452,7 +467,8 @@ impl<A: Arena> DeviceMemory<A> {
         Ok(handle)
     }
 
-    /// The live chunk that a handle names. Takes no lock. `None` if the handle is not issued, or names something else than a chunk.
+    /// The live chunk that a handle names. Takes no lock. `None` if the handle is not issued, or
+    /// names something else than a chunk.
     #[must_use]
     pub fn resolve(&self, handle: McHandle) -> Option<ChunkRef> {
         match self.handles.find(handle)? {
@@ -577,7 +593,8 @@ impl<A: Arena> DeviceMemory<A> {
             return Ok(Freed::Kept { refs });
         }
         if let Some(handle) = record.handle {
-            // The reference ignores the result, too: somebody may have freed the handle under the chunk.
+            // The reference ignores the result, too: somebody may have freed the handle under the
+            // chunk.
             let _ = self.handles.free(handle);
         }
         let held = self.slab.kill(chunk);
@@ -602,7 +619,8 @@ impl<A: Arena> DeviceMemory<A> {
         let record = self.slab.read_dead(chunk);
         set.held_chunks -= 1;
         set.held_bytes -= record.size_bytes;
-        // A complaint about the scratchpad's order is counted in the pool's books; nobody is left to be told.
+        // A complaint about the scratchpad's order is counted in the pool's books; nobody is left
+        // to be told.
         set.pools.give_back(&record);
         self.slab.recycle(&mut set.free_slots, chunk);
         if set.torn_down && set.held_chunks == 0 {
@@ -610,7 +628,8 @@ impl<A: Arena> DeviceMemory<A> {
         }
     }
 
-    /// The first 16 MiB of each region belong to the driver (driver 2.27: scrubbing starts behind them).
+    /// The first 16 MiB of each region belong to the driver (driver 2.27: scrubbing starts behind
+    /// them).
     fn take_carveouts(&mut self) -> Result<(), InitError> {
         let nobody = Pid::default();
         for (number, region) in (0..).zip(self.config.layout.regions()) {

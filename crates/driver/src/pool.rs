@@ -1,4 +1,5 @@
-//! Device pools: one per channel, main and small part, and the scratchpad that grows down from the end of the main part.
+//! Device pools: one per channel, main and small part, and the scratchpad that grows down from the
+//! end of the main part.
 //!
 //! ```text
 //!   region start                                            main end                region end
@@ -6,13 +7,15 @@
 //!   |<------------------------- main ------------------------------>|<------- small ---------->|
 //! ```
 //!
-//! A request up to `mempool_small_alloc_max` prefers the small pool, a larger one the main pool, and each tries the other when
-//! its first choice has no room. Nothing ever spans the two. The small pool is left out when it is not smaller than the region or
-//! no multiple of the unit (driver 2.27).
+//! A request up to `mempool_small_alloc_max` prefers the small pool, a larger one the main pool,
+//! and each tries the other when its first choice has no room. Nothing ever spans the two. The
+//! small pool is left out when it is not smaller than the region or no multiple of the unit (driver
+//! 2.27).
 //!
-//! The **contiguous scratchpad** is a stack that grows downward: each page is placed exactly below the last, in the main pool only. Freeing out
-//! of turn is noted and the counter goes down all the same, so that it no longer tells the lowest page; a later request can then
-//! meet a page that still lives, and fails. That is the reference's behaviour and is not repaired.
+//! The **contiguous scratchpad** is a stack that grows downward: each page is placed exactly below
+//! the last, in the main pool only. Freeing out of turn is noted and the counter goes down all the
+//! same, so that it no longer tells the lowest page; a later request can then meet a page that
+//! still lives, and fails. That is the reference's behaviour and is not repaired.
 
 use glia_abi::addr::{BusAddr, Span};
 use glia_abi::handle::Channel;
@@ -81,7 +84,8 @@ impl<A: Arena> DevicePool<A> {
         }
     }
 
-    /// Finds and takes a place for `size_bytes`, which is `request.size_bytes` rounded up to the page size.
+    /// Finds and takes a place for `size_bytes`, which is `request.size_bytes` rounded up to the
+    /// page size.
     pub(crate) fn place(
         &mut self,
         request: &AllocRequest,
@@ -121,7 +125,8 @@ impl<A: Arena> DevicePool<A> {
         if size_bytes == 0 {
             return Err(AllocError::ZeroSize);
         }
-        // A request that does not fit wraps to a huge offset, which no pool has (the reference relies on it, too).
+        // A request that does not fit wraps to a huge offset, which no pool has (the reference
+        // relies on it, too).
         let offset_bytes = (self.region.size_bytes() - self.small_size_bytes)
             .wrapping_sub(self.scratchpad_bytes)
             .wrapping_sub(size_bytes);

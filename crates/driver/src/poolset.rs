@@ -1,7 +1,8 @@
 //! The pool set: every pool of a device, and the choice among them.
 //!
-//! One set per device: a device pool per channel, four host reserve pools, and the machine's DMA allocator before those. A set
-//! answers *where*; it keeps no chunk records and no lists. Everything here is called under the set's lock.
+//! One set per device: a device pool per channel, four host reserve pools, and the machine's DMA
+//! allocator before those. A set answers *where*; it keeps no chunk records and no lists.
+//! Everything here is called under the set's lock.
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ pub(crate) struct PoolSet<A> {
 }
 
 impl<A: Arena> PoolSet<A> {
-    /// Free pools, reserves filled. In the reference's order: reserves from the largest page size down, then the channels.
+    /// Free pools, reserves filled. In the reference's order: reserves from the largest page size
+    /// down, then the channels.
     pub(crate) fn new(
         device: DeviceId,
         layout: MemoryLayout,

@@ -1,8 +1,9 @@
 //! Attach slots: which processes have the device open.
 //!
-//! A device has 16 slots. The first open of a process takes the lowest free one, each further open counts up, each close counts
-//! down, and at 0 the slot is free again. The slot keeps its **byte counters** when its process goes, and the next process that
-//! takes it inherits them (driver 2.27; the recorded traces show it). Everything here is called under the set's lock.
+//! A device has 16 slots. The first open of a process takes the lowest free one, each further open
+//! counts up, each close counts down, and at 0 the slot is free again. The slot keeps its **byte
+//! counters** when its process goes, and the next process that takes it inherits them (driver 2.27;
+//! the recorded traces show it). Everything here is called under the set's lock.
 
 use glia_abi::handle::{Pid, SlotId};
 use glia_abi::mem::Location;
@@ -87,7 +88,8 @@ impl AttachSlots {
             .map_or(0, |slot| self.slots[slot.index()].opens)
     }
 
-    /// Counts one open of `pid` down: how many are left, or `None` if it was not attached. At 0 the slot is free.
+    /// Counts one open of `pid` down: how many are left, or `None` if it was not attached. At 0 the
+    /// slot is free.
     pub(crate) fn detach(&mut self, pid: Pid) -> Option<u32> {
         let found = self.find(pid)?;
         let slot = &mut self.slots[found.index()];
@@ -106,7 +108,8 @@ impl AttachSlots {
         }
     }
 
-    /// Takes a free off the slot of whoever frees, which need not be the owner's, down to 0 and not below (driver 2.27).
+    /// Takes a free off the slot of whoever frees, which need not be the owner's, down to 0 and not
+    /// below (driver 2.27).
     pub(crate) fn discharge(&mut self, caller: Pid, location: Location, size_bytes: u64) {
         if let Some(slot) = self.find(caller) {
             let bytes = self.slots[slot.index()].bytes(location);

@@ -1,8 +1,11 @@
-//! Host reserve pools: pages put aside at bring-up for the day when the machine has no host memory left.
+//! Host reserve pools: pages put aside at bring-up for the day when the machine has no host memory
+//! left.
 //!
-//! Four pools with pages of 256 KiB, 512 KiB, 1 MiB and 2 MiB. Each is filled to `mempool_host_memory_size` at bring-up; the first page that cannot be
-//! had ends the filling, which is no error. A request that the machine refuses goes to the first pool, in ascending order, whose pages are
-//! large enough and that has room; inside a pool the page obtained last is tried first (driver 2.27). Requests may share a page.
+//! Four pools with pages of 256 KiB, 512 KiB, 1 MiB and 2 MiB. Each is filled to
+//! `mempool_host_memory_size` at bring-up; the first page that cannot be had ends the filling,
+//! which is no error. A request that the machine refuses goes to the first pool, in ascending
+//! order, whose pages are large enough and that has room; inside a pool the page obtained last is
+//! tried first (driver 2.27). Requests may share a page.
 
 use std::sync::Arc;
 
@@ -34,8 +37,8 @@ impl DmaZone {
     /// The zone ends at 4 GiB (the reference's DMA32 zone).
     pub(crate) const END: u64 = 1 << 32;
 
-    /// A range from the machine. One that breaks the machine's promise, by its alignment or beyond 4 GiB, goes back at once: no address index
-    /// covers it.
+    /// A range from the machine. One that breaks the machine's promise, by its alignment or beyond
+    /// 4 GiB, goes back at once: no address index covers it.
     pub(crate) fn alloc(&self, size_bytes: u64) -> Option<HostPa> {
         let at = self.host.alloc(self.device, size_bytes)?;
         let end = Span::new(at, size_bytes).map(|span| span.end().get());

@@ -1,7 +1,8 @@
 //! Sites: the place in a program that asked for memory.
 //!
-//! Every allocation carries one, so that a report can say who holds what. A site is a name, stored once; the chunk record holds its
-//! number. A caller interns its name at start-up, or [`Sites::here`] at the call, and pays nothing for it per allocation.
+//! Every allocation carries one, so that a report can say who holds what. A site is a name, stored
+//! once; the chunk record holds its number. A caller interns its name at start-up, or
+//! [`Sites::here`] at the call, and pays nothing for it per allocation.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -52,7 +53,8 @@ impl Default for Sites {
 }
 
 impl Sites {
-    /// The number of `name`, which is stored the first time. When 2^32 names are stored, further ones are `UNKNOWN`.
+    /// The number of `name`, which is stored the first time. When 2^32 names are stored, further
+    /// ones are `UNKNOWN`.
     pub fn intern(&self, name: &str) -> SiteId {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&id) = table.numbers.get(name) {

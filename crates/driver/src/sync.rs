@@ -1,4 +1,5 @@
-//! The primitives of the lock-free tables: std's, or loom's when interleavings are explored (`--cfg loom`).
+//! The primitives of the lock-free tables: std's, or loom's when interleavings are explored (`--cfg
+//! loom`).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{

@@ -1,8 +1,9 @@
 //! Usage counters: how many bytes each use holds, by core.
 //!
-//! On allocation a chunk is charged twice: to the total of its location, and to its category's counter; a free takes back exactly that.
-//! Device chunks are charged to their core. Of a host chunk the total is charged to its core and the category to the device as a
-//! whole (driver 2.27). Everything here is called under the set's lock.
+//! On allocation a chunk is charged twice: to the total of its location, and to its category's
+//! counter; a free takes back exactly that. Device chunks are charged to their core. Of a host
+//! chunk the total is charged to its core and the category to the device as a whole (driver 2.27).
+//! Everything here is called under the set's lock.
 
 use glia_abi::handle::CoreId;
 use glia_abi::mem::Location;
@@ -76,7 +77,8 @@ impl Usage {
             .unwrap_or_default()
     }
 
-    /// Every counter that was ever charged, by counter and then by key, the device as a whole first.
+    /// Every counter that was ever charged, by counter and then by key, the device as a whole
+    /// first.
     pub fn balances(&self) -> impl Iterator<Item = (Counter, Key, Balance)> + '_ {
         Counter::ALL.into_iter().flat_map(move |counter| {
             Key::all()
@@ -97,7 +99,8 @@ impl Usage {
         }
     }
 
-    /// The two counters that a chunk is charged to. A category's counter is never a total, so they are two.
+    /// The two counters that a chunk is charged to. A category's counter is never a total, so they
+    /// are two.
     fn of(&mut self, chunk: &Chunk) -> [&mut Balance; 2] {
         let core = Key::Core(chunk.core).index();
         let (total, key) = match chunk.location {

@@ -3,7 +3,7 @@
 use super::{Arch, ArchProfile};
 
 /// V2.
-pub(super) const PROFILE: ArchProfile = ArchProfile {
+pub const PROFILE: ArchProfile = ArchProfile {
     arch: Arch::V2,
     instances: "Trn1, Inf2",
     region_bases: &[0, 0x10_0000_0000],

@@ -3,7 +3,7 @@
 use super::{Arch, ArchProfile};
 
 /// V3.
-pub(super) const PROFILE: ArchProfile = ArchProfile {
+pub const PROFILE: ArchProfile = ArchProfile {
     arch: Arch::V3,
     instances: "Trn2",
     region_bases: &[0, 0x40_0000_0000, 0x8000_0000_0000, 0x8040_0000_0000],

@@ -1,12 +1,14 @@
 //! The reference's loop over a bitmap: obviously right, linear in the size of the arena.
 //!
-//! One bit a unit, set when the unit is taken. Every request walks the loop of the contract (see [`Arena::alloc_aligned`]) from
-//! unit 0: next free unit, round up, first taken unit in the wanted run, start again behind it. Nothing is remembered between
-//! requests, so there is nothing that could be stale: that makes it the model in the tests.
+//! One bit a unit, set when the unit is taken. Every request walks the loop of the contract (see
+//! [`Arena::alloc_aligned`]) from unit 0: next free unit, round up, first taken unit in the wanted
+//! run, start again behind it. Nothing is remembered between requests, so there is nothing that
+//! could be stale: that makes it the model in the tests.
 //!
-//! As the peer in benches it is the *fast coding* of that loop: the search for the next free unit passes full words eight at a time
-//! (about 0.1 ns a word, where the reference's word by word takes 0.3). A ratio against it is thus the stricter one behind long
-//! taken stretches; where the loop steps over many small holes the coding makes no difference.
+//! As the peer in benches it is the *fast coding* of that loop: the search for the next free unit
+//! passes full words eight at a time (about 0.1 ns a word, where the reference's word by word takes
+//! 0.3). A ratio against it is thus the stricter one behind long taken stretches; where the loop
+//! steps over many small holes the coding makes no difference.
 //!
 //! It does not merge or order anything: extents are read out of the bits when asked for.
 
@@ -25,12 +27,14 @@ pub struct NaiveBitmap {
     base_unit: u64,
     len_units: u32,
     free_units: u32,
-    /// Bit `i % 64` of word `i / 64` is set when unit `i` is taken. Bits past the last unit are always set.
+    /// Bit `i % 64` of word `i / 64` is set when unit `i` is taken. Bits past the last unit are
+    /// always set.
     words: Vec<u64>,
 }
 
 impl NaiveBitmap {
-    /// The loop of the contract; `round_up` is the alignment's arithmetic, which never answers less than it is given.
+    /// The loop of the contract; `round_up` is the alignment's arithmetic, which never answers less
+    /// than it is given.
     fn search(&self, units: u32, round_up: impl Fn(u64) -> u64) -> Option<u32> {
         let len_units = u64::from(self.len_units);
         let mut start = 0;
@@ -98,7 +102,8 @@ impl NaiveBitmap {
         taken.map_or(to, |(&bits, word)| unit(word, bits).min(to))
     }
 
-    /// Marks a run that lies inside the arena. The caller has made sure that every unit of it is in the other state.
+    /// Marks a run that lies inside the arena. The caller has made sure that every unit of it is in
+    /// the other state.
     fn mark(&mut self, at: u32, units: u32, taken: bool) {
         let (mut from, end) = (u64::from(at), u64::from(at) + u64::from(units));
         while from < end {
@@ -208,8 +213,8 @@ impl Arena for NaiveBitmap {
         }
         let mask = u64::from(align_units.get() - 1);
         let off = self.base_unit & mask;
-        // `(x + mask) & !mask` is never below `x`, whatever the mask, so taking `off` away again cannot wrap; and the sum of three
-        // numbers below 2^32 fits easily.
+        // `(x + mask) & !mask` is never below `x`, whatever the mask, so taking `off` away again
+        // cannot wrap; and the sum of three numbers below 2^32 fits easily.
         let at = self.search(units, |free| ((free + off + mask) & !mask) - off)?;
         self.mark(at, units, true);
         Some(at)
@@ -254,7 +259,8 @@ impl Arena for NaiveBitmap {
     fn largest_aligned_fit(&self, align_units: NonZeroU32) -> u32 {
         let mask = u64::from(align_units.get() - 1);
         let off = self.base_unit & mask;
-        // The units that the arithmetic can answer are those it maps to themselves: no bit of the mask is set in `unit + off`.
+        // The units that the arithmetic can answer are those it maps to themselves: no bit of the
+        // mask is set in `unit + off`.
         let answers = |&unit: &u32| (u64::from(unit) + off) & mask == 0;
         self.extents()
             .filter_map(|extent| Some(extent.end() - (extent.start..extent.end()).find(answers)?))

@@ -1,4 +1,5 @@
-//! Both arenas against the contract: by hand, exhaustively when tiny, by random operations, and at a size where the tree is deep.
+//! Both arenas against the contract: by hand, exhaustively when tiny, by random operations, and at
+//! a size where the tree is deep.
 
 use std::num::NonZeroU32;
 
@@ -129,7 +130,8 @@ for_both! {
         let mut arena = arena_with::<A>(0, 32, &[extent(0, 3)]);
         assert_eq!(arena.alloc_aligned(2, align(5)), Some(3));
         assert_eq!(arena.alloc_aligned(2, align(5)), Some(9));
-        // From unit 5 the arithmetic leads to 9, which is taken; unit 8 is never looked at. From 11 it leads to 11.
+        // From unit 5 the arithmetic leads to 9, which is taken; unit 8 is never looked at. From 11
+        // it leads to 11.
         assert_eq!(arena.alloc_aligned(1, align(5)), Some(11));
     }
 
@@ -178,7 +180,8 @@ for_both! {
 
     largest_aligned_fit_counts_from_the_first_aligned_unit: A => {
         let arena = arena_with::<A>(3, 40, &[extent(12, 2)]);
-        // Free: 0..12 and 14..40; units 1, 5, 13, 21, 29 and 37 are multiples of 4 or 8 in absolute terms.
+        // Free: 0..12 and 14..40; units 1, 5, 13, 21, 29 and 37 are multiples of 4 or 8 in absolute
+        // terms.
         assert_eq!(arena.largest_aligned_fit(align(1)), 26);
         assert_eq!(arena.largest_aligned_fit(align(4)), 23);
         assert_eq!(arena.largest_aligned_fit(align(8)), 19);
@@ -521,7 +524,8 @@ proptest! {
     #[test]
     fn medium_arenas_that_start_fragmented_agree((base_unit, len_units, ops) in medium_case(), aligned in any_align()) {
         let mut pair = Pair::new(base_unit, len_units);
-        // Single units with gaps of 1 to 4: several hundred extents, so that the tree has inner nodes from the start.
+        // Single units with gaps of 1 to 4: several hundred extents, so that the tree has inner
+        // nodes from the start.
         let mut at = 0;
         while at < len_units {
             pair.apply(&Op::At { at, units: 1 });

@@ -9,25 +9,30 @@
 //!           len    12     2      7      …
 //! ```
 //!
-//! **Searching.** "Lowest address that fits" is "leftmost extent that is long enough", so a request descends from the root and takes
-//! in each node the first child whose maximum suffices. Maxima are exact, so a child that promises also delivers: there is no going
-//! back. Looking for an address (free, fixed placement) descends by the keys instead.
+//! **Searching.** "Lowest address that fits" is "leftmost extent that is long enough", so a request
+//! descends from the root and takes in each node the first child whose maximum suffices. Maxima are
+//! exact, so a child that promises also delivers: there is no going back. Looking for an address
+//! (free, fixed placement) descends by the keys instead.
 //!
-//! **Alignment.** Long enough is not enough for an aligned request. Each alignment *in use* therefore has a [`Class`] with its own
-//! maxima: of `end - round_up(start)`, the part of an extent behind its first aligned unit, in absolute units. The first request
-//! with an alignment builds its class in one walk; from then on each change keeps it exact. Plain first fit is the class of
+//! **Alignment.** Long enough is not enough for an aligned request. Each alignment *in use*
+//! therefore has a [`Class`] with its own maxima: of `end - round_up(start)`, the part of an extent
+//! behind its first aligned unit, in absolute units. The first request with an alignment builds its
+//! class in one walk; from then on each change keeps it exact. Plain first fit is the class of
 //! alignment 1. A class that goes unused for long is dropped (see [`IDLE_CHANGES_MIN`]).
 //!
-//! **Changing.** Nearly every change touches one entry of one leaf. A change is told to the levels above as "this value went, that
-//! one came" and stops at the first level whose maximum stays; a node is read again only when its very maximum went. Nodes split
-//! when full and go only when empty: neighbours are never merged or balanced, because an arena that has been fragmented once tends
-//! to be so again.
+//! **Changing.** Nearly every change touches one entry of one leaf. A change is told to the levels
+//! above as "this value went, that one came" and stops at the first level whose maximum stays; a
+//! node is read again only when its very maximum went. Nodes split when full and go only when
+//! empty: neighbours are never merged or balanced, because an arena that has been fragmented once
+//! tends to be so again.
 //!
-//! **Nodes** live in two vectors and are named by index; freed ones form a list through their own fields. Unused entries hold a
-//! padding (`start` [`NONE`], `len` 0, maxima 0) which no search can match, so that the loops over a node have a fixed length
-//! (compiled to vector code) and nodes need no count. A fresh arena is one leaf.
+//! **Nodes** live in two vectors and are named by index; freed ones form a list through their own
+//! fields. Unused entries hold a padding (`start` [`NONE`], `len` 0, maxima 0) which no search can
+//! match, so that the loops over a node have a fixed length (compiled to vector code) and nodes
+//! need no count. A fresh arena is one leaf.
 //!
-//! It does not know what was allocated, nor borders between neighbouring allocations: only what is free.
+//! It does not know what was allocated, nor borders between neighbouring allocations: only what is
+//! free.
 
 use std::num::NonZeroU32;
 
@@ -43,17 +48,19 @@ const BLOCK: usize = FANOUT / 4;
 const NONE: u32 = u32::MAX;
 
 /// Levels above the leaves at most.
-// LIMIT: a split leaves at most 28 entries on either side (see `split_point`) and comes with the 33rd, so whatever is removed in
-// between, a level grows by one node for five that the level below it has grown by. A height of 32 takes more than 5^31 insertions.
+// LIMIT: a split leaves at most 28 entries on either side (see `split_point`) and comes with the
+// 33rd, so whatever is removed in between, a level grows by one node for five that the level below
+// it has grown by. A height of 32 takes more than 5^31 insertions.
 const HEIGHT_MAX: usize = 32;
 
-/// A class is dropped after this many changes without a request for its alignment, or after as many as there are free extents,
-/// whichever is more.
+/// A class is dropped after this many changes without a request for its alignment, or after as many
+/// as there are free extents, whichever is more.
 ///
-/// Keeping a class costs a few nanoseconds each change, building it half a nanosecond for each free extent. Dropping it when the
-/// upkeep since its last use has cost a few times the price of a new one bounds the waste on both sides: a caller that asks for
-/// twenty alignments once slows plain traffic for a while only, and one that comes back rarely pays a walk that is small beside
-/// what was saved.
+/// Keeping a class costs a few nanoseconds each change, building it half a nanosecond for each free
+/// extent. Dropping it when the upkeep since its last use has cost a few times the price of a new
+/// one bounds the waste on both sides: a caller that asks for twenty alignments once slows plain
+/// traffic for a while only, and one that comes back rarely pays a walk that is small beside what
+/// was saved.
 const IDLE_CHANGES_MIN: u64 = 16 * 1024;
 
 /// How many changes pass between two looks for idle classes.
@@ -75,7 +82,8 @@ struct Leaf {
 /// Children in address order. The maxima are kept apart, by class.
 #[derive(Debug, Clone)]
 struct Inner {
-    /// Start of the first extent below each child; that of slot 0 is 0 so that every unit has a child to belong to.
+    /// Start of the first extent below each child; that of slot 0 is 0 so that every unit has a
+    /// child to belong to.
     key: [u32; FANOUT],
     child: [u32; FANOUT],
 }
@@ -92,8 +100,9 @@ type Path = [Step; HEIGHT_MAX];
 
 /// What went from a leaf and what is new in it; [`EMPTY_EXTENT`] where nothing is.
 ///
-/// One of each is enough. What a free merges away is not told, because the extent it becomes part of serves whatever it could. Of
-/// the two extents that a request can leave either will do, because neither serves more than the one that went.
+/// One of each is enough. What a free merges away is not told, because the extent it becomes part
+/// of serves whatever it could. Of the two extents that a request can leave either will do, because
+/// neither serves more than the one that went.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     gone: Extent,
@@ -115,10 +124,11 @@ struct Class {
 
 /// The driver's arena: logarithmic in the number of free extents, independent of sizes.
 ///
-/// The alignments in use, `C`, add their part to each change: O(C log n) over the largest number `n` of free extents that has been
-/// reached by ordinary use (nodes are not merged, so a caller bent on it can make the tree some levels higher). An alignment's first
-/// request (or the first one after a long pause) costs one walk over all free extents. Requests with an alignment that is no power
-/// of two are linear in the number of free extents.
+/// The alignments in use, `C`, add their part to each change: O(C log n) over the largest number
+/// `n` of free extents that has been reached by ordinary use (nodes are not merged, so a caller
+/// bent on it can make the tree some levels higher). An alignment's first request (or the first one
+/// after a long pause) costs one walk over all free extents. Requests with an alignment that is no
+/// power of two are linear in the number of free extents.
 #[derive(Debug, Clone)]
 pub struct ExtentTree {
     base_unit: u64,
@@ -137,7 +147,8 @@ pub struct ExtentTree {
     aligned: Vec<Class>,
     /// Changes made while there were aligned classes.
     changes: u64,
-    /// The way to the leaf found last. Kept here because making a new one for each request costs more than using it.
+    /// The way to the leaf found last. Kept here because making a new one for each request costs
+    /// more than using it.
     path: Path,
 }
 
@@ -334,7 +345,8 @@ impl ExtentTree {
 
     // --- Finding ---
 
-    /// The leftmost entry that fits `class`: its leaf and place. Leaves the way there in `self.path`.
+    /// The leftmost entry that fits `class`: its leaf and place. Leaves the way there in
+    /// `self.path`.
     fn find(&mut self, class: ClassId, units: u32) -> Option<(u32, usize)> {
         let class = match class {
             ClassId::Plain => &self.plain,
@@ -355,7 +367,8 @@ impl ExtentTree {
         let mut beyond = NONE;
         for step in self.path[..self.height].iter_mut().rev() {
             let inner = &self.inners[node as usize];
-            // The key of slot 0 is 0, so at least one is not above `unit`; paddings are above every unit.
+            // The key of slot 0 is 0, so at least one is not above `unit`; paddings are above every
+            // unit.
             let slot = count_up_to(&inner.key, unit).saturating_sub(1);
             if inner.has(slot + 1) {
                 beyond = inner.key[slot + 1];
@@ -401,7 +414,8 @@ impl ExtentTree {
 
     // --- Taking ---
 
-    /// Takes `[at, at + units)` out of the free extent at `pos` of `leaf`, to which `self.path` leads.
+    /// Takes `[at, at + units)` out of the free extent at `pos` of `leaf`, to which `self.path`
+    /// leads.
     fn take(&mut self, leaf: u32, pos: usize, at: u32, units: u32) {
         let entries = &mut self.leaves[leaf as usize];
         let old = entries.get(pos);
@@ -433,7 +447,8 @@ impl ExtentTree {
         }
     }
 
-    /// The contract's loop for an alignment that is no power of two, over free extents instead of bits.
+    /// The contract's loop for an alignment that is no power of two, over free extents instead of
+    /// bits.
     fn search_literal(&self, units: u32, mask: u64) -> Option<u32> {
         // No run is long enough, so the loop would end without an answer.
         if self.largest_free() < units {
@@ -452,12 +467,14 @@ impl ExtentTree {
                 extent = walk.next()?;
             }
             if at < u64::from(extent.start) {
-                // `at` itself is taken. The search goes on behind it, where the next free unit is the start of this extent.
+                // `at` itself is taken. The search goes on behind it, where the next free unit is
+                // the start of this extent.
                 free = extent.start;
             } else if at + u64::from(units) <= u64::from(extent.end()) {
                 return u32::try_from(at).ok();
             } else {
-                // The first taken unit is the one behind this extent; the next extent begins after that one.
+                // The first taken unit is the one behind this extent; the next extent begins after
+                // that one.
                 extent = walk.next()?;
                 free = extent.start;
             }
@@ -539,7 +556,8 @@ impl ExtentTree {
         }
     }
 
-    /// Computes the maximum of the child in `slot` of the inner node `node` again; `level` as in [`Path`].
+    /// Computes the maximum of the child in `slot` of the inner node `node` again; `level` as in
+    /// [`Path`].
     fn measure(&mut self, level: usize, node: u32, slot: usize) {
         let child = self.inners[node as usize].child[slot];
         let leaf = if level == 0 {
@@ -556,7 +574,8 @@ impl ExtentTree {
         }
     }
 
-    /// Computes all maxima along `self.path` again from `level` up: after changes of structure, which are rare.
+    /// Computes all maxima along `self.path` again from `level` up: after changes of structure,
+    /// which are rare.
     fn measure_up(&mut self, level: usize) {
         for level in level..self.height {
             let Step { node, slot } = self.path[level];
@@ -566,7 +585,8 @@ impl ExtentTree {
 
     // --- Structure ---
 
-    /// Puts `extent` at `pos` of `leaf`, to which `self.path` leads. `change` names it and what else has changed in the leaf.
+    /// Puts `extent` at `pos` of `leaf`, to which `self.path` leads. `change` names it and what
+    /// else has changed in the leaf.
     ///
     /// No key changes: only what lies before all other free extents is put before its whole leaf.
     fn insert(&mut self, leaf: u32, pos: usize, extent: Extent, change: &Change) {
@@ -589,8 +609,8 @@ impl ExtentTree {
         self.insert_child(0, leaf, right_start, right);
     }
 
-    /// Hangs `child`, whose first extent starts at `key`, to the right of `left`, the node under `self.path[level]`, and computes
-    /// the maxima of both and of all above.
+    /// Hangs `child`, whose first extent starts at `key`, to the right of `left`, the node under
+    /// `self.path[level]`, and computes the maxima of both and of all above.
     fn insert_child(&mut self, level: usize, left: u32, key: u32, child: u32) {
         if level == self.height {
             // `left` was the root.
@@ -643,7 +663,8 @@ impl ExtentTree {
         (key, right)
     }
 
-    /// Takes the entry at `pos` out of `leaf`, to which `self.path` leads. `change` names it and what else has changed in the leaf.
+    /// Takes the entry at `pos` out of `leaf`, to which `self.path` leads. `change` names it and
+    /// what else has changed in the leaf.
     fn remove(&mut self, leaf: u32, pos: usize, change: &Change) {
         self.extent_count -= 1;
         let entries = &mut self.leaves[leaf as usize];
@@ -660,7 +681,8 @@ impl ExtentTree {
         self.lift(leaf, change);
     }
 
-    /// Takes the leaf under `self.path` out of its parent, with all nodes above that have become empty.
+    /// Takes the leaf under `self.path` out of its parent, with all nodes above that have become
+    /// empty.
     fn remove_child(&mut self) {
         for level in 0..self.height {
             let Step { node, slot } = self.path[level];
@@ -697,7 +719,8 @@ impl ExtentTree {
             self.height -= 1;
         }
         if self.height == 0 {
-            // A leaf is searched as it is. Classes come back with the first request that needs them.
+            // A leaf is searched as it is. Classes come back with the first request that needs
+            // them.
             self.aligned.clear();
         }
     }
@@ -785,7 +808,8 @@ impl ExtentTree {
             }
             (None, true) => self.extend_next_leaf(run.start),
             (Some(_), true) => {
-                // Two leaves change. Taking the extent out of the second can move nodes, so the first is looked up again.
+                // Two leaves change. Taking the extent out of the second can move nodes, so the
+                // first is looked up again.
                 let after = self.remove_from_next_leaf();
                 let place = self.locate(run.start);
                 self.give(
@@ -799,7 +823,8 @@ impl ExtentTree {
         }
     }
 
-    /// The first free extent of the leaf after the one that `self.path` leads to grows downwards to `at`.
+    /// The first free extent of the leaf after the one that `self.path` leads to grows downwards to
+    /// `at`.
     fn extend_next_leaf(&mut self, at: u32) {
         if let Some(leaf) = self.step_to_next_leaf() {
             let entries = &mut self.leaves[leaf as usize];
@@ -1003,7 +1028,8 @@ enum ClassId {
 #[derive(Debug, Clone, Copy)]
 struct Place {
     leaf: u32,
-    /// How many extents of the leaf start at the unit or before. The last of them is the only one that can hold it.
+    /// How many extents of the leaf start at the unit or before. The last of them is the only one
+    /// that can hold it.
     pos: usize,
     /// Start of the first extent behind the leaf; [`NONE`] if there is none.
     beyond: u32,
@@ -1034,13 +1060,14 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// The lowest number not below `from` that has no bit of `mask` set: what the contract's arithmetic maps to itself.
+/// The lowest number not below `from` that has no bit of `mask` set: what the contract's arithmetic
+/// maps to itself.
 fn next_answer(from: u64, mask: u64) -> u64 {
     let Some(highest_conflict) = (from & mask).checked_ilog2() else {
         return from;
     };
-    // Everything below the highest conflicting bit starts anew, and the bits above it that are not in the mask count one up: with
-    // all others set, adding 1 carries through to them.
+    // Everything below the highest conflicting bit starts anew, and the bits above it that are not
+    // in the mask count one up: with all others set, adding 1 carries through to them.
     let restarted = (1 << highest_conflict) - 1;
     ((from | mask | restarted) + 1) & !mask
 }
@@ -1053,8 +1080,9 @@ fn span(start: u32, end: u32) -> Extent {
     }
 }
 
-/// Where a full node is split for an insertion at `pos`. A node that grows at one end, as freeing in address order makes it, leaves
-/// most entries on the side where no more will come, or every node would stay half empty.
+/// Where a full node is split for an insertion at `pos`. A node that grows at one end, as freeing
+/// in address order makes it, leaves most entries on the side where no more will come, or every
+/// node would stay half empty.
 fn split_point(pos: usize) -> usize {
     match pos {
         0 | 1 => FANOUT / 8,
@@ -1064,15 +1092,16 @@ fn split_point(pos: usize) -> usize {
     }
 }
 
-/// Makes room for one more element, by an eighth: with millions of extents the doubling of a vector would waste as much memory as
-/// they need, and large blocks are moved by remapping.
+/// Makes room for one more element, by an eighth: with millions of extents the doubling of a vector
+/// would waste as much memory as they need, and large blocks are moved by remapping.
 fn grow<T>(nodes: &mut Vec<T>) {
     if nodes.len() == nodes.capacity() {
         nodes.reserve_exact(1 + nodes.len() / 8);
     }
 }
 
-/// The number of a node. There are fewer nodes than free extents, and of those no more than half as many as units.
+/// The number of a node. There are fewer nodes than free extents, and of those no more than half as
+/// many as units.
 fn index_u32(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(NONE)
 }

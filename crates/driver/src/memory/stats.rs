@@ -29,7 +29,8 @@ pub struct ChannelFacts {
 /// A channel's books.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Bytes of chunks, rounded sizes, the carveout included; of live ones and of dead ones that are pinned.
+    /// Bytes of chunks, rounded sizes, the carveout included; of live ones and of dead ones that
+    /// are pinned.
     pub allocated_bytes: u64,
     /// Bytes available in the main pool.
     pub main_free_bytes: u64,
@@ -54,7 +55,8 @@ pub struct ReserveStats {
     pub pages_requested: u32,
     /// Pages obtained.
     pub pages: u32,
-    /// Bytes of live chunks, rounded sizes. (The reference only ever subtracts here: divergence `reserve-counter`.)
+    /// Bytes of live chunks, rounded sizes. (The reference only ever subtracts here: divergence
+    /// `reserve-counter`.)
     pub allocated_bytes: u64,
     /// Bytes available.
     pub free_bytes: u64,
@@ -210,7 +212,8 @@ impl<A: Arena> DeviceMemory<A> {
             .collect()
     }
 
-    /// The free extents of a channel in address order, the main pool's first. Empty for a channel that does not exist.
+    /// The free extents of a channel in address order, the main pool's first. Empty for a channel
+    /// that does not exist.
     #[must_use]
     pub fn free_extents(&self, channel: Channel) -> Vec<Span<BusAddr>> {
         let set = self.lock();
@@ -224,8 +227,8 @@ impl<A: Arena> DeviceMemory<A> {
             .collect()
     }
 
-    /// The most bytes that one request with this alignment could take on the channel now, in either pool. 0 for a channel that does
-    /// not exist.
+    /// The most bytes that one request with this alignment could take on the channel now, in either
+    /// pool. 0 for a channel that does not exist.
     #[must_use]
     pub fn largest_aligned_fit(&self, channel: Channel, align_bytes: u64) -> u64 {
         let set = self.lock();

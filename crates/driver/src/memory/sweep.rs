@@ -1,8 +1,9 @@
 //! Sweeps: what happens to chunks when their process, the last file, or the device goes.
 //!
-//! A sweep walks one lifespan list, newest first, and takes **one** reference off each chunk. A chunk that still has references
-//! moves to the head of the next list: local → the caller's process → all → device. Only the list changes; the chunk's own lifespan
-//! stays. The device's list has no next one: its survivors are freed against their references and reported (driver 2.27).
+//! A sweep walks one lifespan list, newest first, and takes **one** reference off each chunk. A
+//! chunk that still has references moves to the head of the next list: local → the caller's process
+//! → all → device. Only the list changes; the chunk's own lifespan stays. The device's list has no
+//! next one: its survivors are freed against their references and reported (driver 2.27).
 //!
 //! | event | sweeps |
 //! | --- | --- |
@@ -51,8 +52,8 @@ pub struct Teardown {
     pub freed: Vec<ChunkRef>,
     /// Those of `freed` that still had references.
     pub forced: Vec<ChunkRef>,
-    /// Chunks that no sweep reaches: whoever took them never gave them back. The reference stops the kernel here (divergence
-    /// `teardown-leak`); Glia takes them back and names them.
+    /// Chunks that no sweep reaches: whoever took them never gave them back. The reference stops
+    /// the kernel here (divergence `teardown-leak`); Glia takes them back and names them.
     pub leaked: Vec<ChunkRef>,
     /// The last complaint about a scratchpad page out of turn.
     pub complaint: Option<ScratchpadOrder>,
@@ -89,8 +90,8 @@ pub enum OpenError {
     Gone,
 }
 
-/// A list that only attached processes have was to be swept for another (the reference stops the kernel: divergence
-/// `unattached-process`). `EACCES`.
+/// A list that only attached processes have was to be swept for another (the reference stops the
+/// kernel: divergence `unattached-process`). `EACCES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{pid} has not opened the device, so it has no list of the {lifespan} lifespan to sweep")]
 pub struct SweepError {
@@ -104,7 +105,8 @@ impl<A: Arena> DeviceMemory<A> {
     /// Counts a file of `pid` up and attaches the process.
     ///
     /// # Errors
-    /// [`OpenError`] if all 16 attach slots are taken by others, or the device is gone; nothing changes then.
+    /// [`OpenError`] if all 16 attach slots are taken by others, or the device is gone; nothing
+    /// changes then.
     pub fn open(&self, pid: Pid) -> Result<Opened, OpenError> {
         let mut set = self.lock();
         if set.torn_down {
@@ -115,10 +117,11 @@ impl<A: Arena> DeviceMemory<A> {
         Ok(Opened { slot, open_count })
     }
 
-    /// The first half of a close: sweeps the process's list if this is its last one, then detaches it once.
+    /// The first half of a close: sweeps the process's list if this is its last one, then detaches
+    /// it once.
     ///
-    /// Runs on every close of a descriptor, so a process that never opened the device (a fork's child) may come here; nothing is
-    /// done for it.
+    /// Runs on every close of a descriptor, so a process that never opened the device (a fork's
+    /// child) may come here; nothing is done for it.
     pub fn flush(&self, pid: Pid) -> Flushed {
         let mut set = self.lock();
         let attached = set.processes.opens(pid);
@@ -132,11 +135,11 @@ impl<A: Arena> DeviceMemory<A> {
         }
     }
 
-    /// The second half of a close: counts the file down and, if that was the device's last one, sweeps what lives as long as files
-    /// are open; `None` if it was not.
+    /// The second half of a close: counts the file down and, if that was the device's last one,
+    /// sweeps what lives as long as files are open; `None` if it was not.
     ///
-    /// Like the reference, this believes its caller: a release without an open makes the count negative, and the next open and
-    /// release then sweep nothing.
+    /// Like the reference, this believes its caller: a release without an open makes the count
+    /// negative, and the next open and release then sweep nothing.
     pub fn release(&self, pid: Pid) -> Option<Sweep> {
         let mut set = self.lock();
         set.open_files = set.open_files.saturating_sub(1);
@@ -146,7 +149,8 @@ impl<A: Arena> DeviceMemory<A> {
     /// Sweeps the list of one lifespan, on behalf of `caller`.
     ///
     /// # Errors
-    /// [`SweepError`] if the lifespan is local or the current process's and the caller is not attached, even if the list is empty.
+    /// [`SweepError`] if the lifespan is local or the current process's and the caller is not
+    /// attached, even if the list is empty.
     pub fn expire(&self, caller: Pid, lifespan: Lifespan) -> Result<Sweep, SweepError> {
         let mut set = self.lock();
         let own = set
@@ -167,8 +171,9 @@ impl<A: Arena> DeviceMemory<A> {
         })
     }
 
-    /// Ends the device: sweeps every list, takes back what leaked, shuts the handle table down and returns the reserve pages to the
-    /// machine (with the last pin, if pins are held). Whatever is asked of the device afterwards is refused; a second teardown finds nothing to do.
+    /// Ends the device: sweeps every list, takes back what leaked, shuts the handle table down and
+    /// returns the reserve pages to the machine (with the last pin, if pins are held). Whatever is
+    /// asked of the device afterwards is refused; a second teardown finds nothing to do.
     pub fn teardown(&self, caller: Pid) -> Teardown {
         let mut set = self.lock();
         let mut result = Teardown::default();

@@ -1,7 +1,8 @@
 //! Every failure of host memory and of kernel memory, at every point where it can strike.
 //!
-//! The same script is run again and again; in run n the n-th question is answered "no". Whatever that stops, nothing may leak, the books
-//! must balance, and the device must serve the rest of the script. Only the handle table may go down, and only by a missing page.
+//! The same script is run again and again; in run n the n-th question is answered "no". Whatever
+//! that stops, nothing may leak, the books must balance, and the device must serve the rest of the
+//! script. Only the handle table may go down, and only by a missing page.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ struct Outcome {
     table_down: bool,
 }
 
-/// Brings a device up, loads it, publishes, frees half, sweeps and tears down, on a host that must end with nothing taken.
+/// Brings a device up, loads it, publishes, frees half, sweeps and tears down, on a host that must
+/// end with nothing taken.
 fn script(host: &Arc<TestHost>, faults: Arc<dyn Faults>) -> Outcome {
     let memory: DeviceMemory = match DeviceMemory::new(
         small_device(),

@@ -1,7 +1,8 @@
 //! Random operations of every kind, against a model that is slow and obviously right.
 //!
-//! The model keeps a bool per granule, a vector per list and a stack of handles, and follows the reference's rules literally. After each
-//! operation the two must agree on every outcome and on every figure of the books, and the books on the live chunks.
+//! The model keeps a bool per granule, a vector per list and a stack of handles, and follows the
+//! reference's rules literally. After each operation the two must agree on every outcome and on
+//! every figure of the books, and the books on the live chunks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -590,7 +591,8 @@ impl<A: Arena> Pair<A> {
         }
     }
 
-    /// The model's reserve pages all begin at 0; first fit must have given the lowest place of the page.
+    /// The model's reserve pages all begin at 0; first fit must have given the lowest place of the
+    /// page.
     fn offset_in_page(&self, place: Place, at: BusAddr) -> Option<u64> {
         let Place::Reserve { pool, page } = place else {
             return None;
@@ -647,7 +649,8 @@ impl<A: Arena> Pair<A> {
             }
             (Lifespan::CurrentProcess, Some(own)) => (own, "all".into(), ListId::AllProcess),
             (Lifespan::AllProcess, _) => ("all".into(), "device".into(), ListId::Device),
-            // Sweeping the device's list would take the carveouts with it; teardown does that at the end.
+            // Sweeping the device's list would take the carveouts with it; teardown does that at
+            // the end.
             (Lifespan::Device, _) => return,
             (Lifespan::Local | Lifespan::CurrentProcess, None) => {
                 assert_eq!(

@@ -221,7 +221,8 @@ fn a_small_pool_that_does_not_divide_into_units_is_left_out() {
     }
 }
 
-/// The reference looks at an odd base only through the bits of the mask, and the final check then refuses.
+/// The reference looks at an odd base only through the bits of the mask, and the final check then
+/// refuses.
 #[test]
 fn an_alignment_that_is_no_power_of_two_may_fail_its_final_check() {
     let odd = ModuleParams {
@@ -273,7 +274,8 @@ fn host_requests_fall_back_on_the_smallest_reserve_page_that_holds_them() {
     );
 }
 
-/// Regions of the emulator need not be multiples of a page; chunks of the small pool then start between pages.
+/// Regions of the emulator need not be multiples of a page; chunks of the small pool then start
+/// between pages.
 #[test]
 fn chunks_between_pages_are_found_by_every_address_of_theirs() {
     let layout = MemoryLayout::new(

@@ -97,7 +97,8 @@ impl Faults for NthFault {
 
 pub(crate) const PID: Pid = Pid::new(77);
 
-/// A V2 device of two channels of 32 MiB, 4 MiB of each in the small pool, with 2 MiB in each host reserve pool.
+/// A V2 device of two channels of 32 MiB, 4 MiB of each in the small pool, with 2 MiB in each host
+/// reserve pool.
 pub(crate) fn small_device() -> MemoryConfig {
     let layout = MemoryLayout::new(
         Arch::V2,

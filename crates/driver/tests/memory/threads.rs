@@ -13,7 +13,8 @@ use glia_driver::memory::DeviceMemory;
 
 use crate::support::{MIB, PID, TestHost, fresh, small_device};
 
-/// Every chunk's category and owner are functions of its size, so a copy that mixes two lives is seen.
+/// Every chunk's category and owner are functions of its size, so a copy that mixes two lives is
+/// seen.
 fn request(pages: u64) -> AllocRequest {
     let category = Category(u32::try_from(pages * 1000).unwrap());
     AllocRequest {
@@ -57,7 +58,8 @@ fn a_copy_never_mixes_two_lives_and_a_living_chunk_is_always_found() {
             done.store(true, Ordering::Relaxed);
             hits
         });
-        // The writer goes on for as long as the reader has lookups left, and keeps a few chunks alive at any time.
+        // The writer goes on for as long as the reader has lookups left, and keeps a few chunks
+        // alive at any time.
         let mut live = VecDeque::new();
         for round in 0.. {
             let pages = 1 + round % 7;
@@ -109,7 +111,8 @@ fn threads_that_load_and_unload_leave_the_books_balanced() {
     assert_eq!(memory.stats(), before);
 }
 
-/// Holders pin by handle and by address while an owner frees and takes; no two chunks that are alive or held ever share an address.
+/// Holders pin by handle and by address while an owner frees and takes; no two chunks that are
+/// alive or held ever share an address.
 #[test]
 fn a_pinned_range_never_belongs_to_two() {
     let memory = fresh();
