@@ -522,7 +522,8 @@ fn segment_of(number: u32) -> (usize, usize) {
     )
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

@@ -278,7 +278,8 @@ impl fmt::Debug for HandleTable {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use glia_abi::fault::NoFaults;
     use proptest::prelude::*;

@@ -288,7 +288,8 @@ fn clear(level: &[AtomicU64], index: u32) -> u64 {
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use std::collections::BTreeMap;
 

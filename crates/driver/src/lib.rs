@@ -24,7 +24,8 @@ pub mod errno;
 mod genpool;
 pub mod handles;
 pub mod index;
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod interleavings;
 pub mod lifespan;
 pub mod memory;
