@@ -467,14 +467,21 @@ impl<A: Arena> DeviceMemory<A> {
         Ok(handle)
     }
 
+    /// The live chunk that a handle names, and a copy of its record. Takes no lock. `None` if the
+    /// handle is not issued, or names something else than a chunk.
+    #[must_use]
+    pub fn find(&self, handle: McHandle) -> Option<(ChunkRef, Chunk)> {
+        match self.handles.find(handle)? {
+            Object::Chunk(chunk) => self.chunk(chunk).map(|record| (chunk, record)),
+            Object::Other(_) => None,
+        }
+    }
+
     /// The live chunk that a handle names. Takes no lock. `None` if the handle is not issued, or
     /// names something else than a chunk.
     #[must_use]
     pub fn resolve(&self, handle: McHandle) -> Option<ChunkRef> {
-        match self.handles.find(handle)? {
-            Object::Chunk(chunk) => self.chunk(chunk).map(|_| chunk),
-            Object::Other(_) => None,
-        }
+        self.find(handle).map(|(chunk, _)| chunk)
     }
 
     /// The device's handle table.
