@@ -1,25 +1,31 @@
-//! Benches for users: what an allocation costs on this machine, beside the reference's loop in the same run.
+//! Benches for users: what an allocation costs on this machine, beside the reference's loop in the
+//! same run.
 //!
-//! Every figure is taken at chunk level, through [`DeviceMemory`](glia_driver::memory::DeviceMemory): checks, lock, placement, chunk
-//! record, address index, lifespan list, counters. The driver's [extent tree](glia_driver::arena::ExtentTree) stands on one side; on
-//! the other the [naive bitmap](glia_driver::arena::NaiveBitmap) under the very same path, so that a ratio tells what the structure
-//! brings and nothing else. Lookups by address stand beside a `BTreeMap` instead.
+//! Every figure is taken at chunk level, through
+//! [`DeviceMemory`](glia_driver::memory::DeviceMemory): checks, lock, placement, chunk record,
+//! address index, lifespan list, counters. The driver's [extent
+//! tree](glia_driver::arena::ExtentTree) stands on one side; on the other the [naive
+//! bitmap](glia_driver::arena::NaiveBitmap) under the very same path, so that a ratio tells what
+//! the structure brings and nothing else. Lookups by address stand beside a `BTreeMap` instead.
 //!
 //! How a figure comes about (docs/adr/0002-benchmarks-in-one-run.md says why):
 //!
 //! 1. a [`Case`] names a scene: what lies in memory, and what is asked of it;
 //! 2. the scene is set up once for each side, as two subjects;
-//! 3. the sides take turns; in a turn a subject runs batches, one reading of the clock around many operations, and the turn counts as
-//!    the median of its batches;
+//! 3. the sides take turns; in a turn a subject runs batches, one reading of the clock around many
+//!    operations, and the turn counts as the median of its batches;
 //! 4. the figure is the median of the turns, the ratio that of two such medians.
 //!
-//! [`Report::growth`] compares Glia with itself instead: the same scene with few and with many live chunks.
+//! [`Report::growth`] compares Glia with itself instead: the same scene with few and with many live
+//! chunks.
 //!
-//! **What this does not do.** It judges nothing: the bars of the project stand beside the figures, and the caller decides. It pins no
-//! thread and asks nothing of the system; run it on a quiet machine.
+//! **What this does not do.** It judges nothing: the bars of the project stand beside the figures,
+//! and the caller decides. It pins no thread and asks nothing of the system; run it on a quiet
+//! machine.
 
 mod case;
 mod churn;
+mod latency;
 mod report;
 mod rig;
 mod rng;
@@ -39,6 +45,7 @@ pub use report::{GrowthRow, Report, Row};
 pub use rng::SEED;
 pub use timing::Op;
 
+use latency::memory_latency_ns;
 use timing::{Medians, interleave};
 
 /// What to run.
@@ -48,8 +55,9 @@ pub struct Options {
     pub cases: Vec<&'static Case>,
     /// Full figures, or a look whether everything runs.
     pub effort: Effort,
-    /// Whether to compare few with many live chunks, too, for the cases that have such a bar.
-    pub growth: bool,
+    /// Whether to measure what a reader may want beside the rows, too: growth, for the cases that
+    /// have such a bar, and the latency of memory before and after.
+    pub context: bool,
 }
 
 /// How far a run has come: told before each step.
@@ -93,7 +101,8 @@ pub enum BenchError {
 
 /// Runs the cases.
 ///
-/// `on_step` is told what comes next, before anything of it is set up; the clock does not run meanwhile.
+/// `on_step` is told what comes next, before anything of it is set up; the clock does not run
+/// meanwhile.
 ///
 /// # Errors
 /// [`BenchError`] if the driver refuses what a case needs.
@@ -103,7 +112,7 @@ pub fn run(options: &Options, on_step: &mut dyn FnMut(Step)) -> Result<Report, B
         options
             .cases
             .iter()
-            .filter(|case| options.growth && case.growth.is_some())
+            .filter(|case| options.context && case.growth.is_some())
     };
     let total = (options.cases.len() + growing().count()) as u64;
     let mut done = 0;
@@ -119,7 +128,10 @@ pub fn run(options: &Options, on_step: &mut dyn FnMut(Step)) -> Result<Report, B
         effort,
         rows: Vec::new(),
         growth: Vec::new(),
+        memory_latency_ns: Vec::new(),
     };
+    let latency = || options.context.then(memory_latency_ns);
+    report.memory_latency_ns.extend(latency());
     for &case in &options.cases {
         step(case);
         report.rows.extend(measure(case, effort)?);
@@ -128,6 +140,7 @@ pub fn run(options: &Options, on_step: &mut dyn FnMut(Step)) -> Result<Report, B
         step(case);
         report.growth.extend(measure_growth(case, effort)?);
     }
+    report.memory_latency_ns.extend(latency());
     Ok(report)
 }
 

@@ -1,6 +1,7 @@
 //! The cases: what is set up, what is asked, and what the project wants to reach.
 //!
-//! The list is data. A case is a [`Scene`], its bars, and how far its cost may grow with the number of live chunks.
+//! The list is data. A case is a [`Scene`], its bars, and how far its cost may grow with the number
+//! of live chunks.
 
 use std::time::Duration;
 
@@ -50,7 +51,8 @@ pub(super) struct Growth {
 pub enum Effort {
     /// Everything: under a minute.
     Full,
-    /// A hundredth of the chunks and a few batches: shows that all cases run. The figures mean little.
+    /// A hundredth of the chunks and a few batches: shows that all cases run. The figures mean
+    /// little.
     Quick,
 }
 

@@ -1,7 +1,9 @@
-//! Giving back random ones of many live chunks, and taking others: in pairs ([`Churn`]), or many holes first ([`Holes`]).
+//! Giving back random ones of many live chunks, and taking others: in pairs ([`Churn`]), or many
+//! holes first ([`Holes`]).
 //!
-//! Which chunks go is drawn before the clock starts, and they are put side by side: the figure is to be the driver's, and a caller
-//! who picks one of a million handles at random pays for a cache miss of its own.
+//! Which chunks go is drawn before the clock starts, and they are put side by side: the figure is
+//! to be the driver's, and a caller who picks one of a million handles at random pays for a cache
+//! miss of its own.
 
 use std::time::Instant;
 
@@ -110,8 +112,8 @@ impl<A: Arena> Churn<A> {
         Ok(churn)
     }
 
-    /// The same chunks at the same addresses on another arena, without the use that led there: on the naive bitmap that would take
-    /// longer than the bench.
+    /// The same chunks at the same addresses on another arena, without the use that led there: on
+    /// the naive bitmap that would take longer than the bench.
     pub(super) fn copied<B: Arena>(&self, pages_max: u32) -> Result<Churn<B>, BenchError> {
         let rig = Rig::new(SmallPool::Off)?;
         let (mut chunks, mut plugs, mut end) = (Vec::new(), Vec::new(), None);

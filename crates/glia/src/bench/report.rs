@@ -57,6 +57,8 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Few live chunks beside many; empty unless asked for.
     pub growth: Vec<GrowthRow>,
+    /// Nanoseconds of a read that no cache serves, before and after; empty unless asked for.
+    pub memory_latency_ns: Vec<f64>,
 }
 
 impl Row {
@@ -111,6 +113,11 @@ impl Report {
         }
         text += "\n\nNanoseconds an operation, medians of interleaved turns; `ratio` is the peer's over Glia's. Bars: \
                  at most so many ns, at least such a ratio.\n";
+        if let [before, after] = self.memory_latency_ns[..] {
+            text += &format!(
+                "A dependent read of cold memory took {before:.0} ns before and {after:.0} ns after; the bars were set where it took 150 to 175.\n"
+            );
+        }
         text += &format!("Random numbers start from {SEED:#x}.\n");
         if self.effort == Effort::Quick {
             text += "A QUICK RUN: few chunks, few batches. It shows that all cases run; the figures mean little.\n";
@@ -232,6 +239,7 @@ mod tests {
             effort,
             rows: vec![row(1.0, None, None)],
             growth: Vec::new(),
+            memory_latency_ns: vec![150.0, 160.0],
         };
         assert!(report(Effort::Quick).tables().contains("A QUICK RUN"));
         assert!(!report(Effort::Full).tables().contains("A QUICK RUN"));

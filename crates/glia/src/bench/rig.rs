@@ -1,10 +1,12 @@
 //! The rig: a device whose memory is measured, and what lies in it before the clock starts.
 //!
-//! A rig is a V3 device with one process attached. Everything happens on channel 0, in chunks that die with the process, as a runtime
-//! takes them. The machine gives no host memory and the reserve pools are empty: nothing here asks for any.
+//! A rig is a V3 device with one process attached. Everything happens on channel 0, in chunks that
+//! die with the process, as a runtime takes them. The machine gives no host memory and the reserve
+//! pools are empty: nothing here asks for any.
 //!
-//! The **small pool** is there, as by default, only when the device is otherwise empty. A scene with many small chunks switches it
-//! off; it holds 1 GiB, and a scene that spills over would be measured on two pools, the one full and the other not.
+//! The **small pool** is there, as by default, only when the device is otherwise empty. A scene
+//! with many small chunks switches it off; it holds 1 GiB, and a scene that spills over would be
+//! measured on two pools, the one full and the other not.
 
 use std::sync::Arc;
 
@@ -54,7 +56,8 @@ pub(super) enum Ground {
     Empty,
     /// `live` chunks of a page, without a gap.
     Solid { live: u32 },
-    /// `lead` chunks of a page, then `holes` free extents of `hole_pages`, a live chunk of a page behind each.
+    /// `lead` chunks of a page, then `holes` free extents of `hole_pages`, a live chunk of a page
+    /// behind each.
     Pierced {
         lead: u32,
         holes: u32,

@@ -33,7 +33,8 @@ pub(super) enum Scene {
 }
 
 impl Scene {
-    /// The scene set up: for Glia and, `with_peer`, for the naive bitmap (lookups: the map) behind it.
+    /// The scene set up: for Glia and, `with_peer`, for the naive bitmap (lookups: the map) behind
+    /// it.
     pub(super) fn subjects(self, with_peer: bool) -> Result<Vec<Box<dyn Subject>>, BenchError> {
         type Tree = ExtentTree;
         type Naive = NaiveBitmap;
@@ -42,7 +43,8 @@ impl Scene {
                 Steady::<Tree>::on(ground, ask, batch)?,
                 with_peer.then(|| Steady::<Naive>::on(ground, ask, batch)),
             ),
-            // The naive bitmap remembers nothing: every request is its first, and new ground would take it seconds.
+            // The naive bitmap remembers nothing: every request is its first, and new ground would
+            // take it seconds.
             Self::First { ground, ask, batch } => sides(
                 Steady::<Tree>::on_new(ground, ask, batch)?,
                 with_peer.then(|| Steady::<Naive>::on(ground, ask, batch)),

@@ -1,6 +1,8 @@
-//! Finding the chunk that contains an address: the driver's index beside a `BTreeMap` from start to length and slot.
+//! Finding the chunk that contains an address: the driver's index beside a `BTreeMap` from start to
+//! length and slot.
 //!
-//! Either answer holds a copy of the chunk's record, 64 bytes; the driver's is checked for the chunk's life, too, and takes no lock.
+//! Either answer holds a copy of the chunk's record, 64 bytes; the driver's is checked for the
+//! chunk's life, too, and takes no lock.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

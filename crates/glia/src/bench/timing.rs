@@ -1,8 +1,8 @@
 //! The clock: batches, turns, medians.
 //!
-//! Reading the clock costs 20 to 30 ns, about as much as an allocation, so it is read around a batch of operations. One batch in a
-//! hundred meets an interrupt, and a machine has faster and slower seconds: the first is met by medians, the second by letting the sides
-//! take turns.
+//! Reading the clock costs 20 to 30 ns, about as much as an allocation, so it is read around a
+//! batch of operations. One batch in a hundred meets an interrupt, and a machine has faster and
+//! slower seconds: the first is met by medians, the second by letting the sides take turns.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -24,9 +24,11 @@ enum What {
 
 /// Allocate, free and look up device memory
 ///
-/// Every case goes the full way of an allocation: checks, lock, placement, chunk record, address index, lists, counters. Beside it runs
-/// the reference driver's loop over a bitmap, coded fast, under the same path; beside lookups, a BTreeMap. The two take turns, and each
-/// figure is a median. The bars of the project are printed beside the figures; they do not change the exit status.
+/// Every case goes the full way of an allocation: checks, lock, placement, chunk record, address
+/// index, lists, counters. Beside it runs the reference driver's loop over a bitmap, coded fast,
+/// under the same path; beside lookups, a BTreeMap. The two take turns, and each figure is a
+/// median. The bars of the project are printed beside the figures; they do not change the exit
+/// status.
 ///
 /// It takes under a minute. Run it on a quiet machine.
 #[derive(Debug, Args)]
@@ -49,7 +51,8 @@ pub(crate) struct Pool {
     #[arg(long = "case", value_name = "ID", value_parser = case_parser())]
     cases: Vec<&'static Case>,
 
-    /// A hundredth of the chunks, in seconds: shows that everything runs, and the figures mean little
+    /// A hundredth of the chunks, in seconds: shows that everything runs, and the figures mean
+    /// little
     #[arg(long)]
     quick: bool,
 }
@@ -97,7 +100,7 @@ impl Pool {
             } else {
                 Effort::Full
             },
-            growth: !self.json,
+            context: !self.json,
         }
     }
 }
@@ -109,7 +112,8 @@ fn case_parser() -> impl TypedValueParser<Value = &'static Case> {
     PossibleValuesParser::new(values).try_map(|id| Case::find(&id))
 }
 
-/// On stderr, if that is a terminal. It moves between cases only, so that no thread of it runs beside the clock.
+/// On stderr, if that is a terminal. It moves between cases only, so that no thread of it runs
+/// beside the clock.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
