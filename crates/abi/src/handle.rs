@@ -57,6 +57,10 @@ number! {
     /// every arch.
     CoreId, "core"
 }
+/// Cores that an allocation may be charged to, on every arch, whatever the arch has (driver 2.27,
+/// `MAX_NC_PER_DEVICE`).
+pub const CORES_MAX: u32 = 8;
+
 number! {
     /// A process, by its thread-group id.
     Pid, "pid"

@@ -67,7 +67,7 @@ struct Tables {
 
 impl Tables {
     fn new() -> (Self, FreeSlots) {
-        let (slab, free) = ChunkSlab::new();
+        let (slab, free) = ChunkSlab::new(1);
         let window = Span::new(BusAddr::new(0), 64 * PAGE);
         (
             Self {

@@ -14,13 +14,7 @@
 //! backward. What nobody frees is swept when its process, the last file or the device goes
 //! ([`sweep`]).
 //!
-//! **Pins.** A copy, a mapping or queued DMA must hold the memory that it works on:
-//! [`pin`](DeviceMemory::pin), [`pin_handle`](DeviceMemory::pin_handle) and
-//! [`pin_at`](DeviceMemory::pin_at) find a chunk without a lock and return a [`Pinned`]. A free, a
-//! sweep or a teardown meanwhile ends the chunk's life at once: no lookup finds it, its handle is
-//! free, its counters are down. Its *place*, however, is not given to anybody else, nor its record
-//! used again, before the last pin goes (divergence `pinned-range`). Paths that only read take
-//! copies and no pins: counts on a shared line do not scale.
+//! Whoever must *hold* a chunk's memory takes a pin ([`pin`]).
 //!
 //! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists and counters; the handle
 //! table has its own inside it. [`chunk`](DeviceMemory::chunk), [`search`](DeviceMemory::search)
@@ -28,103 +22,35 @@
 //!
 //! **What this does not do.** It moves no bytes and knows no ioctl.
 
+mod init;
+pub mod pin;
 mod stats;
 pub mod sweep;
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use glia_abi::addr::{Alignment, BusAddr, HostPa, Span, access_fits};
-use glia_abi::arch::MemoryLayout;
+use glia_abi::addr::{Alignment, BusAddr, HostPa, access_fits};
 use glia_abi::fault::{FaultPoint, Faults};
-use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
+use glia_abi::handle::{CORES_MAX, McHandle, Pid};
 use glia_abi::mem::{Lifespan, Location};
-use glia_abi::params::{ModuleParams, ParamError};
-use glia_abi::port::HostMemory;
 use glia_abi::usage::Category;
 
+pub use init::{CARVEOUT_SIZE_BYTES, InitError, MemoryConfig};
+pub use pin::Pinned;
 pub use stats::{ChannelFacts, ChannelStats, ListLengths, MemoryStats, ProcessStats, ReserveStats};
 
 use crate::alloc::{AllocError, AllocRequest};
 use crate::arena::{Arena, ExtentTree};
 use crate::chunk::{Chunk, ChunkRef, ChunkSlab, DeadChunk, FreeSlots};
-use crate::handles::{HANDLE_LIMIT, HandleError, HandleTable, Object};
+use crate::handles::{HandleError, HandleTable, Object};
 use crate::index::AddressIndex;
 use crate::lifespan::{self, ListId};
-use crate::pool::{DevicePool, ScratchpadOrder};
-use crate::poolset::{NoPool, PoolSet};
+use crate::pool::ScratchpadOrder;
+use crate::poolset::PoolSet;
 use crate::process::AttachSlots;
-use crate::reserve::DmaZone;
 pub use crate::reserve::RESERVE_POOLS;
 use crate::site::Sites;
 use crate::usage::Usage;
-
-/// Cores that an allocation may be charged to, on every arch (driver 2.27, `MAX_NC_PER_DEVICE`).
-pub const CORES_MAX: u32 = 8;
-
-/// Size of the carveout at the start of each region (driver 2.27).
-pub const CARVEOUT_SIZE_BYTES: u64 = 16 << 20;
-
-/// What a device's memory is built from.
-#[derive(Debug, Clone, Copy)]
-pub struct MemoryConfig {
-    /// Which device of the machine.
-    pub device: DeviceId,
-    /// Its address map.
-    pub layout: MemoryLayout,
-    /// The driver's module parameters.
-    pub params: ModuleParams,
-    /// Cells of the handle table: [`HANDLE_LIMIT`], or fewer to test a full one.
-    pub handle_limit: u32,
-}
-
-impl MemoryConfig {
-    /// Device 0 with default parameters and a full handle table.
-    #[must_use]
-    pub fn new(layout: MemoryLayout) -> Self {
-        Self {
-            device: DeviceId::new(0),
-            layout,
-            params: ModuleParams::default(),
-            handle_limit: HANDLE_LIMIT,
-        }
-    }
-}
-
-/// Why a device's memory could not be built. Everything taken meanwhile has been given back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InitError {
-    /// `EINVAL`: a module parameter breaks its rule (divergence `unit-size`).
-    #[error(transparent)]
-    Params(#[from] ParamError),
-    /// `ENOMEM`: no kernel memory for the handle table.
-    #[error("no kernel memory for the handle table")]
-    HandleTable,
-    /// `ENOMEM`: no kernel memory for a pool.
-    #[error("no kernel memory for a memory pool")]
-    Pool,
-    /// `ENOMEM`: a region has no room for its carveout.
-    #[error("no carveout on {channel}")]
-    Carveout {
-        /// The channel.
-        channel: Channel,
-        /// Why not.
-        #[source]
-        cause: AllocError,
-    },
-    /// `EINVAL`: the main pool is smaller than the carveout, which then landed elsewhere.
-    #[error(
-        "the carveout of {channel} lies at {at} and not at the region's start {start}: the main pool is too small"
-    )]
-    CarveoutMoved {
-        /// The channel.
-        channel: Channel,
-        /// Where it was placed.
-        at: BusAddr,
-        /// Where it has to be.
-        start: BusAddr,
-    },
-}
 
 /// What a free came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,49 +115,6 @@ pub enum RefError {
     },
 }
 
-/// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this
-/// is dropped.
-///
-/// The copy of the record is that of the moment of pinning; address and size cannot change while
-/// the pin is held.
-#[must_use = "a pin that is dropped holds nothing"]
-pub struct Pinned<'a, A: Arena = ExtentTree> {
-    memory: &'a DeviceMemory<A>,
-    chunk: ChunkRef,
-    record: Chunk,
-}
-
-impl<A: Arena> Pinned<'_, A> {
-    /// Which chunk.
-    #[must_use]
-    pub fn chunk(&self) -> ChunkRef {
-        self.chunk
-    }
-
-    /// Its record, as it was when the pin was taken.
-    #[must_use]
-    pub fn record(&self) -> &Chunk {
-        &self.record
-    }
-}
-
-impl<A: Arena> Drop for Pinned<'_, A> {
-    fn drop(&mut self) {
-        if self.memory.slab.unpin(self.chunk) {
-            self.memory.give_back_held(self.chunk);
-        }
-    }
-}
-
-impl<A: Arena> fmt::Debug for Pinned<'_, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pinned")
-            .field("chunk", &self.chunk)
-            .field("record", &self.record)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The memory of one device. Shared between threads by reference.
 pub struct DeviceMemory<A: Arena = ExtentTree> {
     config: MemoryConfig,
@@ -269,59 +152,6 @@ struct Set<A> {
 }
 
 impl<A: Arena> DeviceMemory<A> {
-    /// Brings the memory of a device up: handle table, pools, carveouts.
-    ///
-    /// # Errors
-    /// [`InitError`]; nothing is left behind then.
-    pub fn new(
-        config: MemoryConfig,
-        host: Arc<dyn HostMemory>,
-        faults: Arc<dyn Faults>,
-    ) -> Result<Self, InitError> {
-        config.params.validate()?;
-        let MemoryConfig {
-            device,
-            layout,
-            params,
-            handle_limit,
-        } = config;
-        let handles =
-            HandleTable::new(handle_limit, &*faults).map_err(|_| InitError::HandleTable)?;
-        let pools = PoolSet::new(device, layout, &params, host, &*faults)
-            .map_err(|NoPool| InitError::Pool)?;
-        let main_ends = pools.channels().iter().map(DevicePool::main_end).collect();
-        let (slab, free_slots) = ChunkSlab::new();
-        let set = Set {
-            pools,
-            free_slots,
-            processes: AttachSlots::default(),
-            usage: Usage::default(),
-            open_files: 0,
-            host_bytes: 0,
-            device_bytes: 0,
-            chunks: 0,
-            births: 0,
-            held_chunks: 0,
-            held_bytes: 0,
-            torn_down: false,
-        };
-        let index = AddressIndex::new(layout.regions().chain(host_window(layout)));
-        let sites = Sites::default();
-        let mut memory = Self {
-            config,
-            faults,
-            slab,
-            index,
-            handles,
-            sites,
-            carveouts: Vec::new(),
-            main_ends,
-            set: Mutex::new(set),
-        };
-        memory.take_carveouts()?;
-        Ok(memory)
-    }
-
     /// Takes a chunk for `caller`, with one reference.
     ///
     /// # Errors
@@ -397,34 +227,6 @@ impl<A: Arena> DeviceMemory<A> {
         let covers = |found: &(ChunkRef, Chunk)| found.1.contains(at);
         self.index
             .find(at, |slot| self.slab.read_slot(slot).filter(covers))
-    }
-
-    /// Pins the chunk. Takes no lock.
-    ///
-    /// # Errors
-    /// [`DeadChunk`] if that life of it has ended.
-    pub fn pin(&self, chunk: ChunkRef) -> Result<Pinned<'_, A>, DeadChunk> {
-        let record = self.slab.pin(chunk).ok_or(DeadChunk { chunk })?;
-        Ok(Pinned {
-            memory: self,
-            chunk,
-            record,
-        })
-    }
-
-    /// Pins the chunk that the handle names. Takes no lock. `None` if the handle is not issued, or
-    /// names something else than a chunk.
-    pub fn pin_handle(&self, handle: McHandle) -> Option<Pinned<'_, A>> {
-        match self.handles.find(handle)? {
-            Object::Chunk(chunk) => self.pin(chunk).ok(),
-            Object::Other(_) => None,
-        }
-    }
-
-    /// Pins the live chunk that contains the address. Takes no lock.
-    pub fn pin_at(&self, at: BusAddr) -> Option<Pinned<'_, A>> {
-        let (chunk, _) = self.search(at)?;
-        self.pin(chunk).ok()
     }
 
     /// Whether `size_bytes` at `offset_bytes` may be accessed: within the chunk or, from a
@@ -618,53 +420,6 @@ impl<A: Arena> DeviceMemory<A> {
         Ok(Freed::Gone { complaint })
     }
 
-    /// The last pin of a dead chunk went: gives its memory back.
-    #[cold]
-    fn give_back_held(&self, chunk: ChunkRef) {
-        let mut guard = self.lock();
-        let set = &mut *guard;
-        let record = self.slab.read_dead(chunk);
-        set.held_chunks -= 1;
-        set.held_bytes -= record.size_bytes;
-        // A complaint about the scratchpad's order is counted in the pool's books; nobody is left
-        // to be told.
-        set.pools.give_back(&record);
-        self.slab.recycle(&mut set.free_slots, chunk);
-        if set.torn_down && set.held_chunks == 0 {
-            set.pools.return_reserves();
-        }
-    }
-
-    /// The first 16 MiB of each region belong to the driver (driver 2.27: scrubbing starts behind
-    /// them).
-    fn take_carveouts(&mut self) -> Result<(), InitError> {
-        let nobody = Pid::default();
-        for (number, region) in (0..).zip(self.config.layout.regions()) {
-            let channel = Channel::new(number);
-            let request = AllocRequest {
-                core: CoreId::new(number),
-                category: Category::NCDEV_DEVICE,
-                site: self.sites.intern("driver carveout"),
-                ..AllocRequest::device(CARVEOUT_SIZE_BYTES, channel)
-            };
-            let carveout = self
-                .alloc(nobody, &request)
-                .map_err(|cause| InitError::Carveout { channel, cause })?;
-            if let Some(record) = self
-                .chunk(carveout)
-                .filter(|record| record.at != region.start())
-            {
-                return Err(InitError::CarveoutMoved {
-                    channel,
-                    at: record.at,
-                    start: region.start(),
-                });
-            }
-            self.carveouts.push(carveout);
-        }
-        Ok(())
-    }
-
     fn lock(&self) -> MutexGuard<'_, Set<A>> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -701,9 +456,4 @@ impl<A> Set<A> {
             Location::Device => &mut self.device_bytes,
         }
     }
-}
-
-/// The bus addresses of host memory that the driver's own chunks can have.
-fn host_window(layout: MemoryLayout) -> Option<Span<BusAddr>> {
-    Span::new(layout.host_to_bus(HostPa::new(0)), DmaZone::END)
 }

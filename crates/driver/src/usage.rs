@@ -5,12 +5,11 @@
 //! chunk the total is charged to its core and the category to the device as a whole (driver 2.27).
 //! Everything here is called under the set's lock.
 
-use glia_abi::handle::CoreId;
+use glia_abi::handle::{CORES_MAX, CoreId};
 use glia_abi::mem::Location;
 use glia_abi::usage::Counter;
 
 use crate::chunk::Chunk;
-use crate::memory::CORES_MAX;
 
 /// One counter, in the reference's three figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,0 +1,109 @@
+//! Pins: holding a chunk's memory while something works on it.
+//!
+//! A copy, a mapping or queued DMA must hold the memory that it works on:
+//! [`pin`](DeviceMemory::pin), [`pin_handle`](DeviceMemory::pin_handle) and
+//! [`pin_at`](DeviceMemory::pin_at) find a chunk without a lock and return a [`Pinned`]. A free, a
+//! sweep or a teardown meanwhile ends the chunk's life at once: no lookup finds it, its handle is
+//! free, its counters are down. Its *place*, however, is not given to anybody else, nor its record
+//! used again, before the last pin goes (divergence `pinned-range`). Paths that only read take
+//! copies and no pins: counts on a shared line do not scale.
+
+use std::fmt;
+
+use glia_abi::addr::BusAddr;
+use glia_abi::handle::McHandle;
+
+use super::DeviceMemory;
+use crate::arena::{Arena, ExtentTree};
+use crate::chunk::{Chunk, ChunkRef, DeadChunk};
+use crate::handles::Object;
+
+/// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this
+/// is dropped.
+///
+/// The copy of the record is that of the moment of pinning; address and size cannot change while
+/// the pin is held.
+#[must_use = "a pin that is dropped holds nothing"]
+pub struct Pinned<'a, A: Arena = ExtentTree> {
+    memory: &'a DeviceMemory<A>,
+    chunk: ChunkRef,
+    record: Chunk,
+}
+
+impl<A: Arena> Pinned<'_, A> {
+    /// Which chunk.
+    #[must_use]
+    pub fn chunk(&self) -> ChunkRef {
+        self.chunk
+    }
+
+    /// Its record, as it was when the pin was taken.
+    #[must_use]
+    pub fn record(&self) -> &Chunk {
+        &self.record
+    }
+}
+
+impl<A: Arena> Drop for Pinned<'_, A> {
+    fn drop(&mut self) {
+        if self.memory.slab.unpin(self.chunk) {
+            self.memory.give_back_held(self.chunk);
+        }
+    }
+}
+
+impl<A: Arena> fmt::Debug for Pinned<'_, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pinned")
+            .field("chunk", &self.chunk)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A: Arena> DeviceMemory<A> {
+    /// Pins the chunk. Takes no lock.
+    ///
+    /// # Errors
+    /// [`DeadChunk`] if that life of it has ended.
+    pub fn pin(&self, chunk: ChunkRef) -> Result<Pinned<'_, A>, DeadChunk> {
+        let record = self.slab.pin(chunk).ok_or(DeadChunk { chunk })?;
+        Ok(Pinned {
+            memory: self,
+            chunk,
+            record,
+        })
+    }
+
+    /// Pins the chunk that the handle names. Takes no lock. `None` if the handle is not issued, or
+    /// names something else than a chunk.
+    pub fn pin_handle(&self, handle: McHandle) -> Option<Pinned<'_, A>> {
+        match self.handles.find(handle)? {
+            Object::Chunk(chunk) => self.pin(chunk).ok(),
+            Object::Other(_) => None,
+        }
+    }
+
+    /// Pins the live chunk that contains the address. Takes no lock.
+    pub fn pin_at(&self, at: BusAddr) -> Option<Pinned<'_, A>> {
+        let (chunk, _) = self.search(at)?;
+        self.pin(chunk).ok()
+    }
+
+    /// The last pin of a dead chunk went: gives its memory back.
+    #[cold]
+    fn give_back_held(&self, chunk: ChunkRef) {
+        let mut guard = self.lock();
+        let set = &mut *guard;
+        let record = self.slab.read_dead(chunk);
+        set.held_chunks -= 1;
+        set.held_bytes -= record.size_bytes;
+        // A complaint about the scratchpad's order is counted in the pool's books; nobody is left
+        // to be told.
+        set.pools.give_back(&record);
+        self.slab.recycle(&mut set.free_slots, chunk);
+        if set.torn_down && set.held_chunks == 0 {
+            set.pools.return_reserves();
+        }
+    }
+}
