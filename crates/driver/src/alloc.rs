@@ -91,7 +91,7 @@ pub enum AllocError {
         size_bytes: u64,
     },
     /// `EINVAL`: no such channel.
-    #[error("{channel} does not exist: the device has channels 0 to {}", channels - 1)]
+    #[error("{channel} does not exist: the device has channels 0 to {}", channels.saturating_sub(1))]
     NoChannel {
         /// The channel asked for.
         channel: Channel,

@@ -19,6 +19,7 @@ use crate::site::SiteId;
 /// "dead", never with its successor.
 ///
 /// It belongs to the device memory that made it; another one may answer with a chunk of its own.
+/// A slot whose generations are used up, after 2^32 - 1 lives, is not used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkRef {
     slot: u32,
@@ -124,9 +125,7 @@ impl Chunk {
     /// The chunk's addresses.
     #[must_use]
     pub fn span(&self) -> Span<BusAddr> {
-        // PANIC: the pools hand out ranges that end below the end of a region or of host memory.
-        #[expect(clippy::expect_used, reason = "see PANIC")]
-        Span::new(self.at, self.size_bytes).expect("a chunk does not wrap")
+        Span::cut(self.at, self.size_bytes)
     }
 }
 
@@ -136,6 +135,20 @@ impl Chunk {
 pub struct DeadChunk {
     /// The reference that was given.
     pub chunk: ChunkRef,
+}
+
+/// Why a chunk could not be pinned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    /// The chunk is gone.
+    #[error(transparent)]
+    Dead(#[from] DeadChunk),
+    /// As many pins are out as can be counted.
+    #[error("{chunk} has {} pins, and more cannot be counted", (1_u32 << 31) - 1)]
+    TooMany {
+        /// The chunk.
+        chunk: ChunkRef,
+    },
 }
 
 /// The low half of a word.

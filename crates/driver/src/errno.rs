@@ -3,7 +3,7 @@
 use glia_abi::errno::Errno;
 
 use crate::alloc::AllocError;
-use crate::chunk::DeadChunk;
+use crate::chunk::{DeadChunk, PinError};
 use crate::handles::HandleError;
 use crate::memory::sweep::{OpenError, SweepError};
 use crate::memory::{AccessError, InitError, PublishError, RefError};
@@ -48,6 +48,7 @@ errno! { InitError,
 // Through the ABI a dead chunk is a handle that does not resolve.
 errno! { DeadChunk, _ => Errno::EINVAL }
 errno! { AccessError, Self::Dead(dead) => dead.errno(), Self::OutOfBounds { .. } => Errno::EINVAL }
+errno! { PinError, Self::Dead(dead) => dead.errno(), Self::TooMany { .. } => Errno::EINVAL }
 errno! { RefError, Self::Dead(dead) => dead.errno(), Self::TooMany { .. } => Errno::EINVAL }
 errno! { HandleError, _ => Errno::ENOENT }
 errno! { PublishError, Self::Dead(dead) => dead.errno(), Self::Handle(error) => error.errno() }

@@ -123,11 +123,18 @@ impl<A: Arena> GenPool<A> {
         u64::from(self.arena.largest_free()) << self.order
     }
 
-    /// The most bytes that a request with this alignment could take now.
+    /// The most bytes that a request with this alignment could take now, for an `align_bytes` that
+    /// is at least 1.
     pub(crate) fn largest_aligned_bytes(&self, align_bytes: u64) -> u64 {
-        let align_units = u32::try_from(align_bytes.div_ceil(1 << self.order)).unwrap_or(u32::MAX);
-        let align_units = NonZeroU32::new(align_units).unwrap_or(NonZeroU32::MIN);
-        u64::from(self.arena.largest_aligned_fit(align_units)) << self.order
+        // What of the start lies below a granule is in every address; the final check sees it.
+        if self.start & (self.granule_bytes() - 1) & (align_bytes - 1) != 0 {
+            return 0;
+        }
+        let align_units = u32::try_from(align_bytes.div_ceil(self.granule_bytes()));
+        let align_units = align_units.ok().and_then(NonZeroU32::new);
+        align_units.map_or(0, |units| {
+            u64::from(self.arena.largest_aligned_fit(units)) << self.order
+        })
     }
 
     /// Free extents in address order, as first address and size in bytes.

@@ -220,7 +220,7 @@ fn two_pins_and_a_free_give_back_exactly_once() {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let (tables, given_back) = &*shared;
-                    let Some(copy) = tables.slab.pin(chunk) else {
+                    let Ok(copy) = tables.slab.pin(chunk) else {
                         return;
                     };
                     assert_whole(&copy);
@@ -243,7 +243,7 @@ fn two_pins_and_a_free_give_back_exactly_once() {
             holder.join().unwrap();
         }
         assert_eq!(given_back.load(Ordering::Relaxed), 1);
-        assert!(tables.slab.pin(chunk).is_none());
+        assert!(tables.slab.pin(chunk).is_err());
     });
 }
 
@@ -258,7 +258,7 @@ fn what_was_done_under_a_pin_comes_before_the_give_back() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 let (tables, byte) = &*shared;
-                if tables.slab.pin(chunk).is_some() {
+                if tables.slab.pin(chunk).is_ok() {
                     byte.store(1, Ordering::Relaxed);
                     if tables.slab.unpin(chunk) {
                         assert_eq!(byte.load(Ordering::Relaxed), 1);

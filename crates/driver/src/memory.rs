@@ -145,9 +145,7 @@ struct Set<A> {
     /// Allocations so far.
     births: u64,
     /// Dead chunks whose memory is pinned.
-    held_chunks: u64,
-    /// Their bytes.
-    held_bytes: u64,
+    held: Vec<ChunkRef>,
     torn_down: bool,
 }
 
@@ -411,8 +409,7 @@ impl<A: Arena> DeviceMemory<A> {
         set.discharge(caller, &record);
         lifespan::unlink(&self.slab, chunk);
         if held {
-            set.held_chunks += 1;
-            set.held_bytes += record.size_bytes;
+            set.held.push(chunk);
             return Ok(Freed::Held);
         }
         let complaint = set.pools.give_back(&record);
@@ -429,6 +426,11 @@ impl<A: Arena> Drop for DeviceMemory<A> {
     /// Host memory belongs to the machine, which outlives the device.
     fn drop(&mut self) {
         self.teardown(Pid::default());
+        // A pin borrows the device, so those that are left were forgotten and hold nothing.
+        let forgotten = std::mem::take(&mut self.lock().held);
+        for chunk in forgotten {
+            self.give_back_held(chunk);
+        }
     }
 }
 

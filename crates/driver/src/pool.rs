@@ -121,6 +121,17 @@ impl<A: Arena> DevicePool<A> {
         })
     }
 
+    /// The most bytes that one request with this alignment could take now, in either part.
+    pub(crate) fn largest_aligned_fit(&self, align_bytes: u64) -> u64 {
+        let largest = |pool: &GenPool<A>| match align_bytes {
+            0..=PAGE_SIZE_BYTES => pool.largest_free_bytes(),
+            _ if align_bytes > ALIGN_BYTES_MAX => 0,
+            _ => pool.largest_aligned_bytes(align_bytes),
+        };
+        let parts = std::iter::once(&self.main).chain(&self.small);
+        parts.map(largest).max().unwrap_or(0)
+    }
+
     fn place_scratchpad(&mut self, size_bytes: u64) -> Result<(u64, Place), AllocError> {
         if size_bytes == 0 {
             return Err(AllocError::ZeroSize);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod conform;
+mod printable;
 
 use std::process::ExitCode;
 

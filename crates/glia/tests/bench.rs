@@ -1,4 +1,4 @@
-//! `glia bench pool` as a user sees it. What it costs is not asserted: that depends on the machine and on who else is on it.
+//! `glia bench pool` and `glia bench handles` as a user sees them. What it costs is not asserted: that depends on the machine and on who else is on it.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,8 +9,11 @@ use assert_cmd::Command;
 use assert_cmd::cargo::cargo_bin_cmd;
 use serde_json::Value;
 
-/// Every case with the operations that it reports.
-const CASES: [(&str, &[&str]); 12] = [
+/// A case, and the operations that it reports.
+type Case = (&'static str, &'static [&'static str]);
+
+/// Every case of `bench pool`.
+const POOL_CASES: [Case; 13] = [
     ("empty_4k", &["alloc", "free", "pair"]),
     ("behind_1m_4k", &["alloc", "free"]),
     ("holes_1m_4k", &["alloc", "free"]),
@@ -23,20 +26,30 @@ const CASES: [(&str, &[&str]); 12] = [
     ("churn_100k", &["pair"]),
     ("churn_1m", &["pair"]),
     ("search_1m", &["find"]),
+    ("search_1m_index", &["find"]),
 ];
 
-fn bench_pool(arguments: &[&str]) -> Command {
+/// Every case of `bench handles`.
+const HANDLE_CASES: [Case; 9] = [
+    ("table_100k", &["alloc", "find", "free"]),
+    ("table_1m", &["alloc", "find", "free"]),
+    ("record_1k", &["find"]),
+    ("record_1m", &["find"]),
+    ("record_two_threads", &["find", "handoff"]),
+    ("pin_1k", &["pair"]),
+    ("search_1m", &["find"]),
+    ("search_1m_index", &["find"]),
+    ("search_1m_busy", &["find", "handoff"]),
+];
+
+fn bench(arguments: &[&str]) -> Command {
     let mut command = cargo_bin_cmd!("glia");
-    command.args(["bench", "pool"]).args(arguments);
+    command.arg("bench").args(arguments);
     command
 }
 
 fn stdout(arguments: &[&str]) -> String {
-    let output = bench_pool(arguments)
-        .assert()
-        .success()
-        .get_output()
-        .clone();
+    let output = bench(arguments).assert().success().get_output().clone();
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -44,23 +57,45 @@ fn rows(arguments: &[&str]) -> Vec<Value> {
     serde_json::from_str(&stdout(arguments)).unwrap()
 }
 
-#[test]
-fn json_holds_every_case_with_its_operations_in_order() {
-    let rows = rows(&["--quick", "--json"]);
-    let found: Vec<_> = rows
-        .iter()
+fn cases_and_operations(rows: &[Value]) -> Vec<(&str, &str)> {
+    rows.iter()
         .map(|row| (row["case"].as_str().unwrap(), row["op"].as_str().unwrap()))
-        .collect();
-    let wanted: Vec<_> = CASES
+        .collect()
+}
+
+fn flat(cases: &[(&'static str, &[&'static str])]) -> Vec<(&'static str, &'static str)> {
+    cases
         .iter()
         .flat_map(|(case, ops)| ops.iter().map(|op| (*case, *op)))
-        .collect();
-    assert_eq!(found, wanted);
+        .collect()
+}
+
+fn assert_agreed_keys(row: &Value) {
+    let mut keys: Vec<_> = row.as_object().unwrap().keys().collect();
+    keys.sort_unstable();
+    assert_eq!(
+        keys,
+        ["case", "glia_ns", "live", "op", "peer", "peer_ns", "ratio"]
+    );
+}
+
+#[test]
+fn json_of_the_pool_holds_every_case_with_its_operations_in_order() {
+    let rows = rows(&["pool", "--quick", "--json"]);
+    assert_eq!(cases_and_operations(&rows), flat(&POOL_CASES));
+}
+
+#[test]
+fn json_of_handles_holds_every_case_with_its_operations_in_order() {
+    let rows = rows(&["handles", "--quick", "--json"]);
+    assert_eq!(cases_and_operations(&rows), flat(&HANDLE_CASES));
+    rows.iter().for_each(assert_agreed_keys);
 }
 
 #[test]
 fn json_rows_have_exactly_the_agreed_keys_and_positive_figures() {
     for row in rows(&[
+        "pool",
         "--quick",
         "--json",
         "--case",
@@ -68,17 +103,7 @@ fn json_rows_have_exactly_the_agreed_keys_and_positive_figures() {
         "--case",
         "search_1m",
     ]) {
-        let mut keys: Vec<_> = row
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
-        keys.sort_unstable();
-        assert_eq!(
-            keys,
-            ["case", "glia_ns", "live", "op", "peer", "peer_ns", "ratio"]
-        );
+        assert_agreed_keys(&row);
         for figure in ["glia_ns", "peer_ns", "ratio", "live"] {
             assert!(row[figure].as_f64().unwrap() > 0.0, "{figure} of {row}");
         }
@@ -86,8 +111,24 @@ fn json_rows_have_exactly_the_agreed_keys_and_positive_figures() {
 }
 
 #[test]
+fn a_hand_off_between_two_threads_has_no_peer() {
+    let rows = rows(&[
+        "handles",
+        "--quick",
+        "--json",
+        "--case",
+        "record_two_threads",
+    ]);
+    assert_eq!(rows[0]["peer"], "one thread");
+    assert!(rows[0]["ratio"].as_f64().unwrap() > 0.0);
+    assert_eq!(rows[1]["op"], "handoff");
+    assert!(rows[1]["glia_ns"].as_f64().unwrap() > 0.0);
+    assert_eq!(rows[1]["peer"], Value::Null);
+}
+
+#[test]
 fn a_case_without_a_peer_says_null() {
-    let rows = rows(&["--quick", "--json", "--case", "churn_1m"]);
+    let rows = rows(&["pool", "--quick", "--json", "--case", "churn_1m"]);
     assert_eq!(rows.len(), 1);
     for key in ["peer", "peer_ns", "ratio"] {
         assert_eq!(rows[0][key], Value::Null);
@@ -97,6 +138,7 @@ fn a_case_without_a_peer_says_null() {
 #[test]
 fn peers_are_named() {
     let rows = rows(&[
+        "pool",
         "--quick",
         "--json",
         "--case",
@@ -110,7 +152,7 @@ fn peers_are_named() {
 
 #[test]
 fn the_table_says_that_a_quick_run_was_quick_and_shows_growth() {
-    let text = stdout(&["--quick", "--case", "behind_1m_4k"]);
+    let text = stdout(&["pool", "--quick", "--case", "behind_1m_4k"]);
     assert!(text.contains("| behind_1m_4k | alloc |"), "{text}");
     assert!(text.contains("| factor |"), "{text}");
     assert!(text.contains("A QUICK RUN"), "{text}");
@@ -118,9 +160,11 @@ fn the_table_says_that_a_quick_run_was_quick_and_shows_growth() {
 
 #[test]
 fn an_unknown_case_is_answered_with_those_there_are() {
-    let assert = bench_pool(&["--case", "churn_2k"]).assert().code(2);
-    let stderr = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
-    for (case, _) in CASES {
-        assert!(stderr.contains(case), "{case} is missing in: {stderr}");
+    for (group, cases) in [("pool", &POOL_CASES[..]), ("handles", &HANDLE_CASES)] {
+        let assert = bench(&[group, "--case", "churn_2k"]).assert().code(2);
+        let stderr = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        for (case, _) in cases {
+            assert!(stderr.contains(case), "{case} is missing in: {stderr}");
+        }
     }
 }

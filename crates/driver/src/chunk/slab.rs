@@ -29,7 +29,7 @@ use glia_abi::handle::{Channel, CoreId, McHandle, Pid};
 use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
 
-use super::{Chunk, ChunkRef, Place, low_u32};
+use super::{Chunk, ChunkRef, DeadChunk, PinError, Place, low_u32};
 use crate::site::SiteId;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -194,14 +194,17 @@ impl ChunkSlab {
         })
     }
 
-    /// Pins the chunk: its memory stays its own until the matching [`unpin`](Self::unpin). `None`
-    /// if that life is over, or 2^31 - 1 pins are out. Takes no lock.
-    pub(crate) fn pin(&self, chunk: ChunkRef) -> Option<Chunk> {
-        let slot = self.get(chunk.slot)?;
+    /// Pins the chunk: its memory stays its own until the matching [`unpin`](Self::unpin). Takes no
+    /// lock.
+    pub(crate) fn pin(&self, chunk: ChunkRef) -> Result<Chunk, PinError> {
+        let slot = self.get(chunk.slot).ok_or(DeadChunk { chunk })?;
         let mut life = slot.life.load(Ordering::Relaxed);
         loop {
-            if life & !PINS != live(chunk.generation) || life & PINS == PINS {
-                return None;
+            if life & !PINS != live(chunk.generation) {
+                return Err(DeadChunk { chunk }.into());
+            }
+            if life & PINS == PINS {
+                return Err(PinError::TooMany { chunk });
             }
             // ORDER: Acquire, as in `read`: whoever pins a life sees its fields. Nothing of the
             // pinner's has to be published.
@@ -211,7 +214,7 @@ impl ChunkSlab {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(slot.copy()),
+                Ok(_) => return Ok(slot.copy()),
                 Err(now) => life = now,
             }
         }
@@ -249,8 +252,12 @@ impl ChunkSlab {
         self.slot(chunk.slot).copy()
     }
 
-    /// Gives a dead chunk's slot back.
+    /// Gives a dead chunk's slot back, unless it has no generation left: a reference must never
+    /// come true again.
     pub(crate) fn recycle(&self, free: &mut FreeSlots, chunk: ChunkRef) {
+        if chunk.generation == u32::MAX {
+            return;
+        }
         self.slot(chunk.slot)
             .next
             .store(free.recycled, Ordering::Relaxed);
@@ -456,6 +463,38 @@ mod tests {
         assert_eq!(second.slot(), first.slot());
         assert_eq!(slab.read(first), None);
         assert_eq!(slab.read(second).unwrap().at, BusAddr::new(0x2000));
+    }
+
+    #[test]
+    fn a_slot_without_a_generation_left_is_not_used_again() {
+        let (slab, mut free) = ChunkSlab::new(HEADS);
+        let first = slab.bring_to_life(&mut free, &some_chunk(0x1000)).unwrap();
+        slab.kill(first);
+        slab.recycle(&mut free, first);
+        let before_last = u64::from(u32::MAX - 1) << 32;
+        slab.slot(first.slot)
+            .life
+            .store(before_last, Ordering::Relaxed);
+        let last = slab.bring_to_life(&mut free, &some_chunk(0x2000)).unwrap();
+        assert_eq!((last.slot(), last.generation()), (first.slot(), u32::MAX));
+        slab.kill(last);
+        slab.recycle(&mut free, last);
+        let next = slab.bring_to_life(&mut free, &some_chunk(0x3000)).unwrap();
+        assert_ne!(next.slot(), first.slot());
+    }
+
+    #[test]
+    fn pins_are_counted_to_their_limit_and_not_beyond() {
+        let (slab, mut free) = ChunkSlab::new(HEADS);
+        let chunk = slab.bring_to_life(&mut free, &some_chunk(0x1000)).unwrap();
+        let all_but_one = live(chunk.generation) | (PINS - PIN);
+        slab.slot(chunk.slot)
+            .life
+            .store(all_but_one, Ordering::Relaxed);
+        assert!(slab.pin(chunk).is_ok());
+        assert_eq!(slab.pin(chunk), Err(PinError::TooMany { chunk }));
+        assert!(!slab.unpin(chunk));
+        assert!(slab.pin(chunk).is_ok());
     }
 
     #[test]

@@ -124,8 +124,7 @@ impl<A: Arena> DeviceMemory<A> {
             device_bytes: 0,
             chunks: 0,
             births: 0,
-            held_chunks: 0,
-            held_bytes: 0,
+            held: Vec::new(),
             torn_down: false,
         };
         let index = AddressIndex::new(layout.regions().chain(host_window(layout)));

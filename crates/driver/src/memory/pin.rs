@@ -15,7 +15,7 @@ use glia_abi::handle::McHandle;
 
 use super::DeviceMemory;
 use crate::arena::{Arena, ExtentTree};
-use crate::chunk::{Chunk, ChunkRef, DeadChunk};
+use crate::chunk::{Chunk, ChunkRef, PinError};
 use crate::handles::Object;
 
 /// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this
@@ -65,9 +65,9 @@ impl<A: Arena> DeviceMemory<A> {
     /// Pins the chunk. Takes no lock.
     ///
     /// # Errors
-    /// [`DeadChunk`] if that life of it has ended.
-    pub fn pin(&self, chunk: ChunkRef) -> Result<Pinned<'_, A>, DeadChunk> {
-        let record = self.slab.pin(chunk).ok_or(DeadChunk { chunk })?;
+    /// [`PinError`] if that life of it has ended, or 2^31 - 1 pins are out.
+    pub fn pin(&self, chunk: ChunkRef) -> Result<Pinned<'_, A>, PinError> {
+        let record = self.slab.pin(chunk)?;
         Ok(Pinned {
             memory: self,
             chunk,
@@ -92,17 +92,16 @@ impl<A: Arena> DeviceMemory<A> {
 
     /// The last pin of a dead chunk went: gives its memory back.
     #[cold]
-    fn give_back_held(&self, chunk: ChunkRef) {
+    pub(super) fn give_back_held(&self, chunk: ChunkRef) {
         let mut guard = self.lock();
         let set = &mut *guard;
+        set.held.retain(|held| *held != chunk);
         let record = self.slab.read_dead(chunk);
-        set.held_chunks -= 1;
-        set.held_bytes -= record.size_bytes;
         // A complaint about the scratchpad's order is counted in the pool's books; nobody is left
         // to be told.
         set.pools.give_back(&record);
         self.slab.recycle(&mut set.free_slots, chunk);
-        if set.torn_down && set.held_chunks == 0 {
+        if set.torn_down && set.held.is_empty() {
             set.pools.return_reserves();
         }
     }

@@ -173,8 +173,12 @@ impl<A: Arena> DeviceMemory<A> {
             host_bytes: set.host_bytes,
             device_bytes: set.device_bytes,
             chunks: set.chunks,
-            held_chunks: set.held_chunks,
-            held_bytes: set.held_bytes,
+            held_chunks: set.held.len() as u64,
+            held_bytes: set
+                .held
+                .iter()
+                .map(|&chunk| self.slab.read_dead(chunk).size_bytes)
+                .sum(),
             channels: channels.collect(),
             reserves: set.pools.reserves().each_ref().map(|reserve| ReserveStats {
                 page_size_bytes: reserve.page_size_bytes(),
@@ -228,17 +232,12 @@ impl<A: Arena> DeviceMemory<A> {
     }
 
     /// The most bytes that one request with this alignment could take on the channel now, in either
-    /// pool. 0 for a channel that does not exist.
+    /// pool (by the arena's word for an alignment that is no power of two, which bounds it from
+    /// above). 0 for an alignment that is refused, and for a channel that does not exist.
     #[must_use]
     pub fn largest_aligned_fit(&self, channel: Channel, align_bytes: u64) -> u64 {
         let set = self.lock();
-        let Some(pool) = set.pools.channels().get(channel.index()) else {
-            return 0;
-        };
-        let pools = std::iter::once(pool.main()).chain(pool.small());
-        pools
-            .map(|pool| pool.largest_aligned_bytes(align_bytes))
-            .max()
-            .unwrap_or(0)
+        let pool = set.pools.channels().get(channel.index());
+        pool.map_or(0, |pool| pool.largest_aligned_fit(align_bytes))
     }
 }

@@ -197,7 +197,7 @@ impl<A: Arena> DeviceMemory<A> {
                 result.leaked.push(chunk);
             }
         }
-        if set.held_chunks == 0 {
+        if set.held.is_empty() {
             set.pools.return_reserves();
         }
         self.handles.shut_down();

@@ -139,3 +139,15 @@ fn host_memory_goes_back_to_the_machine_with_the_last_pin_even_after_teardown() 
     drop(pin);
     assert_eq!(host.used_bytes(), 0);
 }
+
+#[test]
+fn a_pin_that_was_forgotten_does_not_keep_host_memory_beyond_its_device() {
+    let host = TestHost::new(64 * MIB);
+    let memory: DeviceMemory =
+        DeviceMemory::new(small_device(), host.clone(), Arc::new(NoFaults)).unwrap();
+    let chunk = memory.alloc(PID, &AllocRequest::host(8192)).unwrap();
+    std::mem::forget(memory.pin(chunk).unwrap());
+    memory.free(PID, chunk).unwrap();
+    drop(memory);
+    assert_eq!(host.used_bytes(), 0);
+}

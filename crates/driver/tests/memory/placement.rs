@@ -311,3 +311,42 @@ fn chunks_between_pages_are_found_by_every_address_of_theirs() {
         None
     );
 }
+
+/// What the books promise to an alignment is what a request gets.
+#[test]
+fn the_largest_aligned_fit_can_be_had_and_not_a_page_more() {
+    let odd = 4 * (40 * MIB + 1000);
+    for bar_size_bytes in [160 * MIB, odd] {
+        let layout = MemoryLayout::new(Arch::V3, Scale::EmulatorBar { bar_size_bytes }).unwrap();
+        let params = ModuleParams {
+            mempool_small_pool_size: 4 * MIB,
+            ..ModuleParams::default()
+        };
+        let config = MemoryConfig {
+            params,
+            ..MemoryConfig::new(layout)
+        };
+        for align_bytes in [0, 4096, 8192, 2 * MIB, 16 * MIB, 1 << 30, 1 << 31, u64::MAX] {
+            let fresh = || -> DeviceMemory {
+                DeviceMemory::new(config, TestHost::new(0), Arc::new(NoFaults)).unwrap()
+            };
+            let take = |size_bytes| {
+                let request = AllocRequest {
+                    align_bytes,
+                    ..plain(size_bytes)
+                };
+                fresh().alloc(PID, &request).is_ok()
+            };
+            let fit = fresh().largest_aligned_fit(Channel::new(0), align_bytes);
+            assert_eq!(
+                take(fit.max(1)),
+                fit > 0,
+                "{fit} bytes aligned to {align_bytes}"
+            );
+            assert!(
+                !take(fit + 4096),
+                "{fit} bytes and a page aligned to {align_bytes}"
+            );
+        }
+    }
+}

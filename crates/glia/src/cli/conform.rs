@@ -13,9 +13,7 @@ use glia::conform::{replay_file, source};
 use glia_abi::divergence::Divergence;
 
 use super::Outcome;
-
-// LIMIT: a lost field can be a list of thousands of ids; `--json` has all of it.
-const SHOWN_CHARS_MAX: usize = 200;
+use super::printable::printable;
 
 /// Replay golden traces of the reference driver against Glia's and name each mismatch
 ///
@@ -67,7 +65,7 @@ struct Total {
 
 impl Conform {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(Listener::new(io::stdout().lock()));
         let mut total = Total::default();
         let mut files = Vec::new();
         let mut status = Status::Conforms;
@@ -76,7 +74,8 @@ impl Conform {
             total.add(&file);
             if let Some(error) = &file.error {
                 // Where even stderr is closed, the exit code has to do.
-                let _ = writeln!(io::stderr(), "glia: {}: {error}", file.file);
+                let (file, error) = (printable(&file.file), printable(&error.to_string()));
+                let _ = writeln!(io::stderr(), "glia: {file}: {error}");
             }
             if self.json {
                 files.push(file);
@@ -122,6 +121,47 @@ impl Conform {
     }
 }
 
+/// Stdout, for as long as somebody reads it. A reader that closes the pipe has seen enough, but the
+/// verdict stands on every file, so the replay goes on to its end.
+struct Listener<W> {
+    out: W,
+    has_left: bool,
+}
+
+impl<W> Listener<W> {
+    fn new(out: W) -> Self {
+        Self {
+            out,
+            has_left: false,
+        }
+    }
+
+    fn heard<T>(&mut self, result: io::Result<T>, unheard: T) -> io::Result<T> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.has_left = true;
+                Ok(unheard)
+            }
+            result => result,
+        }
+    }
+}
+
+impl<W: Write> Write for Listener<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        if self.has_left {
+            return Ok(text.len());
+        }
+        let result = self.out.write(text);
+        self.heard(result, text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.out.flush();
+        self.heard(result, ())
+    }
+}
+
 impl Total {
     fn add(&mut self, file: &FileReport) {
         self.files += 1;
@@ -132,23 +172,20 @@ impl Total {
 
 /// A line for each finding, then one for the file.
 fn write_file(out: &mut impl Write, report: &FileReport) -> io::Result<()> {
+    let file = printable(&report.file);
     for finding in &report.findings {
-        write_finding(out, &report.file, finding)?;
+        write_finding(out, &file, finding)?;
     }
     let hidden = report.mismatches_not_kept();
     if hidden > 0 {
-        writeln!(
-            out,
-            "{}: mismatches not printed (see --max): {hidden}",
-            report.file
-        )?;
+        writeln!(out, "{file}: mismatches not printed (see --max): {hidden}")?;
     }
     let broken = if report.error.is_some() {
         "; not replayed to its end"
     } else {
         ""
     };
-    writeln!(out, "{}: {}{broken}", report.file, summary(&report.counts))
+    writeln!(out, "{file}: {}{broken}", summary(&report.counts))
 }
 
 fn write_finding(out: &mut impl Write, file: &str, finding: &Finding) -> io::Result<()> {
@@ -163,6 +200,7 @@ fn write_finding(out: &mut impl Write, file: &str, finding: &Finding) -> io::Res
     } else {
         ""
     };
+    let field = printable(field);
     write!(
         out,
         "{kind}{field}: expected {}, got {}",
@@ -175,13 +213,11 @@ fn write_finding(out: &mut impl Write, file: &str, finding: &Finding) -> io::Res
     writeln!(out)
 }
 
-/// A value in a line; of a long one only the beginning.
 fn shown(value: Option<&Value<'_>>) -> String {
-    let text = value.map_or_else(|| "nothing".to_owned(), ToString::to_string);
-    match text.char_indices().nth(SHOWN_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    value.map_or_else(
+        || "nothing".to_owned(),
+        |value| printable(&value.to_string()),
+    )
 }
 
 fn write_total(out: &mut impl Write, total: &Total) -> io::Result<()> {

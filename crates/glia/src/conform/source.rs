@@ -51,7 +51,9 @@ pub fn traces(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     for entry in fs::read_dir(path).map_err(SourceError::Unreadable)? {
         let file = entry.map_err(SourceError::Unreadable)?.path();
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        if name.ends_with(".jsonl") || name.ends_with(".jsonl.gz") {
+        let is_trace = name.ends_with(".jsonl") || name.ends_with(".jsonl.gz");
+        // A pipe or a device of such a name would be waited for.
+        if is_trace && file.is_file() {
             files.push(file);
         }
     }

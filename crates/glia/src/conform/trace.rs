@@ -11,6 +11,10 @@ use super::value::{Fields, Value};
 /// The format's version that is read here.
 pub const FORMAT: i128 = 1;
 
+// LIMIT: the longest line of a recording lists some ten thousand ids. A value in memory takes up to
+// twenty times its text, and a hostile file must not fill the machine.
+const LINE_BYTES_MAX: usize = 8 << 20;
+
 /// A trace whose first line is right.
 #[derive(Debug)]
 pub struct Trace<'a> {
@@ -108,6 +112,12 @@ pub enum Problem {
         column: usize,
         /// What the parser said.
         message: String,
+    },
+    /// It is longer than any line of the format.
+    #[error("{bytes} bytes in one line: at most {LINE_BYTES_MAX} are read")]
+    LongLine {
+        /// Its length.
+        bytes: usize,
     },
     /// It is JSON, but no object.
     #[error("{found} where an object {{\"op\":…}} must stand")]
@@ -309,6 +319,9 @@ fn expected(mut outcome: Fields<'_>) -> Result<Expected<'_>, Problem> {
 }
 
 fn object(text: &str) -> Result<Fields<'_>, Problem> {
+    if text.len() > LINE_BYTES_MAX {
+        return Err(Problem::LongLine { bytes: text.len() });
+    }
     match serde_json::from_str(text) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(other) => Err(Problem::NotObject {

@@ -236,7 +236,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Fields(Vec::with_capacity(8));
+        let mut fields = Fields(Vec::new());
         while let Some(Name(name)) = entries.next_key()? {
             if fields.get(&name).is_some() {
                 return Err(A::Error::custom(format_args!(

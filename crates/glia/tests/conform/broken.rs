@@ -212,3 +212,36 @@ fn what_was_found_before_a_broken_line_is_told_too() {
         run.stdout
     );
 }
+
+/// A hundred kilobytes packed can be gigabytes of values; a line has a limit, and says so.
+#[test]
+fn a_line_beyond_its_limit_is_refused_before_it_is_read() {
+    let long = format!(
+        r#"{{"op":"meta","format":1,"records":0,"x":[{}{{}}]}}"#,
+        "{},".repeat(3_000_000)
+    );
+    let said = complaint("long.jsonl", long.as_bytes());
+    assert!(
+        said.starts_with("line 1: 9000045 bytes in one line"),
+        "{said}"
+    );
+}
+
+#[test]
+fn names_from_a_file_are_shown_and_not_obeyed() {
+    let record =
+        r#"{"op":"as","pid":1,"out":{"\u001b[2J\nforged.jsonl: 5 records, 0 mismatches":1}}"#;
+    let init = r#"{"op":"init","arch":"v2","out":{"ret":0}}"#;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.jsonl");
+    std::fs::write(&path, trace(&[init, record])).unwrap();
+    let run = conform(&["--max", "100", path.to_str().unwrap()]);
+    assert_eq!(run.code, 1);
+    assert!(!run.stdout.contains('\u{1b}'), "{}", run.stdout);
+    assert!(!run.stdout.lines().any(|line| line.starts_with("forged")));
+    assert!(
+        run.stdout.contains("\\u{1b}[2J\\nforged.jsonl"),
+        "{}",
+        run.stdout
+    );
+}

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use assert_cmd::cargo::cargo_bin;
 use serde_json::Value;
 
-use super::{conform, golden_dir};
+use super::{conform, golden_dir, golden_text};
 
 /// The report on all golden traces.
 fn report() -> Value {
@@ -101,5 +101,24 @@ fn a_reader_that_closes_the_pipe_has_seen_enough() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_reader_that_closes_the_pipe_does_not_change_the_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("wrong.jsonl");
+    let text = golden_text("basic-v2.jsonl").replacen("\"slot\":0", "\"slot\":1", 1);
+    std::fs::write(&path, text).unwrap();
+    let mut child = std::process::Command::new(cargo_bin!("glia"))
+        .arg("conform")
+        .args([&path, &golden_dir(), &path])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }

@@ -1,0 +1,41 @@
+//! Text from files and users, made fit for a line of output.
+//!
+//! A trace or a log may hold anything: escape sequences that move the cursor, line breaks that
+//! would forge a line of ours, megabytes in one name. What is printed of it goes through here.
+
+// LIMIT: a lost field can be a list of thousands of ids; `--json` has all of it.
+const SHOWN_CHARS_MAX: usize = 200;
+
+/// The text with control characters escaped and, if it is long, only its beginning.
+pub(crate) fn printable(text: &str) -> String {
+    let cut = text.char_indices().nth(SHOWN_CHARS_MAX).map(|(end, _)| end);
+    let mut shown = String::new();
+    for character in text[..cut.unwrap_or(text.len())].chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    if cut.is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_and_line_breaks_are_shown_and_not_obeyed() {
+        assert_eq!(printable("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
+    }
+
+    #[test]
+    fn of_a_long_text_only_the_beginning_is_shown() {
+        let shown = printable(&"ä".repeat(1000));
+        assert_eq!(shown.chars().count(), SHOWN_CHARS_MAX + 1);
+        assert!(shown.ends_with('…'));
+    }
+}
