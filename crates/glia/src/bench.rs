@@ -6,7 +6,8 @@
 //! address index, lifespan list, counters. The driver's [extent
 //! tree](glia_driver::arena::ExtentTree) stands on one side; on the other the [naive
 //! bitmap](glia_driver::arena::NaiveBitmap) under the very same path, so that a ratio tells what
-//! the structure brings and nothing else. Lookups by address stand beside a `BTreeMap` instead.
+//! the structure brings and nothing else. Lookups by address stand beside a `BTreeMap` instead,
+//! handles and what they lead to beside the `slab` crate, two threads beside one.
 //!
 //! How a figure comes about (docs/adr/0002-benchmarks-in-one-run.md says why):
 //!
@@ -25,22 +26,28 @@
 
 mod case;
 mod churn;
+mod herd;
 mod latency;
+mod lookups;
+mod records;
 mod report;
 mod rig;
 mod rng;
 mod scene;
 mod search;
 mod steady;
+mod tables;
+mod threads;
 mod timing;
 
 use glia_abi::arch::ScaleError;
 use glia_driver::alloc::AllocError;
 use glia_driver::chunk::DeadChunk;
-use glia_driver::memory::InitError;
+use glia_driver::handles::HandleError;
 use glia_driver::memory::sweep::OpenError;
+use glia_driver::memory::{InitError, PublishError};
 
-pub use case::{Bar, CASES, Case, Effort, UnknownCase};
+pub use case::{Bar, Case, Effort, HANDLE_CASES, POOL_CASES, UnknownCase};
 pub use report::{GrowthRow, Report, Row};
 pub use rng::SEED;
 pub use timing::Op;
@@ -71,7 +78,8 @@ pub struct Step {
     pub total: u64,
 }
 
-/// Why a bench could not be run to its end: each of these is a bug, of the bench or of the driver.
+/// Why a bench could not be run to its end: each of these but [`Alone`](Self::Alone) is a bug, of
+/// the bench or of the driver.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The device's layout was refused.
@@ -89,8 +97,17 @@ pub enum BenchError {
     /// A chunk of a case was gone before its time.
     #[error("a chunk of the bench was gone")]
     Dead(#[from] DeadChunk),
-    /// A lookup did not find the chunk that is there.
-    #[error("{missed} of {asked} lookups found no chunk where one lives")]
+    /// A handle of a case was refused, or was not known any more.
+    #[error("a handle of the bench was refused")]
+    Handle(#[from] HandleError),
+    /// A chunk of a case did not get its handle.
+    #[error("a chunk of the bench could not be published")]
+    Publish(#[from] PublishError),
+    /// The second thread of a case never came, or stopped to answer: the system does not run it.
+    #[error("the second thread of the bench did not answer for a second")]
+    Alone,
+    /// A lookup did not find what is there.
+    #[error("{missed} of {asked} lookups found nothing where something lives")]
     Missed {
         /// Lookups without an answer.
         missed: usize,

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use glia_driver::arena::{Arena, NaiveBitmap};
 
+use super::records;
 use super::rig::{Ask, Ground};
 use super::scene::Scene;
 use super::search;
+use super::tables;
 use super::timing::{Op, Pace};
 
 /// One line of `--case`.
@@ -58,10 +60,12 @@ pub enum Effort {
 
 /// A name that is no case's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no case is named {name:?}; there are {}", CASES.each_ref().map(|case| case.id).join(", "))]
+#[error("no case is named {name:?}; there are {}", known.join(", "))]
 pub struct UnknownCase {
     /// The name given.
     pub name: String,
+    /// The names of those that there are.
+    pub known: Vec<&'static str>,
 }
 
 const NAIVE: Option<&str> = Some(NaiveBitmap::NAME);
@@ -84,8 +88,8 @@ const CHECKERBOARD_GROWTH: Growth = Growth {
     factor_max: 4.0,
 };
 
-/// Every case, in the order of the report.
-pub static CASES: [Case; 12] = [
+/// The cases of `glia bench pool`, in the order of the report.
+pub static POOL_CASES: [Case; 13] = [
     Case {
         id: "empty_4k",
         about: "4 KiB, empty pool",
@@ -240,12 +244,68 @@ pub static CASES: [Case; 12] = [
             factor_max: 9.0,
         }),
     },
+    SEARCH_1M,
+    SEARCH_1M_INDEX,
+];
+
+/// The cases of `glia bench handles`.
+pub static HANDLE_CASES: [Case; 9] = [
     Case {
-        id: "search_1m",
-        about: "the chunk at a random address and a copy of its record, 1,000,000 live",
-        peer: Some(search::PEER),
-        bars: &[Bar::both(Op::Find, 140.0, 3.0)],
-        scene: Scene::Search {
+        id: "table_100k",
+        about: "the handle table alone, random ones of 100,000 handles",
+        peer: Some(tables::PEER),
+        bars: TABLE_BARS,
+        scene: Scene::Table { live: 100_000 },
+        growth: None,
+    },
+    Case {
+        id: "table_1m",
+        about: "the same of 1,000,000",
+        peer: Some(tables::PEER),
+        bars: TABLE_BARS,
+        scene: Scene::Table { live: MILLION },
+        growth: None,
+    },
+    Case {
+        id: "record_1k",
+        about: "a copy of the record of the chunk with a random handle, 1,000 live",
+        peer: Some(records::RECORDS),
+        bars: &[Bar::ns(Op::Find, 8.0)],
+        scene: Scene::Record { live: 1000 },
+        growth: None,
+    },
+    Case {
+        id: "record_1m",
+        about: "the same among 1,000,000",
+        peer: Some(records::RECORDS),
+        bars: &[Bar::ratio(Op::Find, 1.0 / 6.0)],
+        scene: Scene::Record { live: MILLION },
+        growth: None,
+    },
+    Case {
+        id: "record_two_threads",
+        about: "the same among 1,000 on two threads: time over all lookups, beside that of one thread",
+        peer: Some(records::ONE_THREAD),
+        bars: &[Bar::ratio(Op::Find, 1.7), Bar::none(Op::HandOff)],
+        scene: Scene::RecordTwoThreads { live: 1000 },
+        growth: None,
+    },
+    Case {
+        id: "pin_1k",
+        about: "a pin on the chunk with a random handle taken and dropped, 1,000 live",
+        peer: Some(records::COUNTED),
+        bars: &[Bar::ns(Op::Pair, 12.0)],
+        scene: Scene::Pin { live: 1000 },
+        growth: None,
+    },
+    SEARCH_1M,
+    SEARCH_1M_INDEX,
+    Case {
+        id: "search_1m_busy",
+        about: "search_1m beside a thread that frees and allocates all the time",
+        peer: Some(search::IDLE),
+        bars: &[Bar::ratio(Op::Find, 1.0 / 1.5), Bar::none(Op::HandOff)],
+        scene: Scene::SearchBusy {
             live: MILLION,
             pages_max: 8,
         },
@@ -253,15 +313,47 @@ pub static CASES: [Case; 12] = [
     },
 ];
 
+/// At most 1.3 times the slab.
+const TABLE_BARS: &[Bar] = &[
+    Bar::ratio(Op::Alloc, 1.0 / 1.3),
+    Bar::ratio(Op::Find, 1.0 / 1.3),
+    Bar::ratio(Op::Free, 1.0 / 1.3),
+];
+
+const SEARCH_1M: Case = Case {
+    id: "search_1m",
+    about: "the chunk at a random address and a copy of its record, 1,000,000 live",
+    peer: Some(search::PEER),
+    bars: &[Bar::both(Op::Find, 140.0, 3.0)],
+    scene: Scene::Search {
+        live: MILLION,
+        pages_max: 8,
+    },
+    growth: None,
+};
+
+const SEARCH_1M_INDEX: Case = Case {
+    id: "search_1m_index",
+    about: "the same by the address index alone, without the record",
+    peer: Some(search::PEER),
+    bars: &[Bar::both(Op::Find, 50.0, 8.0)],
+    scene: Scene::SearchBare {
+        live: MILLION,
+        pages_max: 8,
+    },
+    growth: None,
+};
+
 impl Case {
-    /// The case of this name.
+    /// The one of `cases` that has this name.
     ///
     /// # Errors
     /// [`UnknownCase`], which lists those that there are.
-    pub fn find(id: &str) -> Result<&'static Self, UnknownCase> {
-        let found = CASES.iter().find(|case| case.id == id);
+    pub fn find(cases: &'static [Self], id: &str) -> Result<&'static Self, UnknownCase> {
+        let found = cases.iter().find(|case| case.id == id);
         found.ok_or_else(|| UnknownCase {
             name: id.to_owned(),
+            known: cases.iter().map(|case| case.id).collect(),
         })
     }
 }
@@ -278,6 +370,13 @@ impl Bar {
     const fn ns(op: Op, ns_max: f64) -> Self {
         Self {
             ns_max: Some(ns_max),
+            ..Self::none(op)
+        }
+    }
+
+    const fn ratio(op: Op, ratio_min: f64) -> Self {
+        Self {
+            ratio_min: Some(ratio_min),
             ..Self::none(op)
         }
     }

@@ -196,6 +196,7 @@ fn table(header: &[&str], text: &[usize]) -> Table {
 fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
+        Some(value) if value < 1.0 => format!("{value:.3}"),
         Some(value) if value < 10.0 => format!("{value:.2}"),
         Some(value) if value < 100.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.0}"),
@@ -206,9 +207,9 @@ fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
-/// To hundredths: more digits would be noise.
+/// To thousandths: more digits would be noise.
 fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
+    (value * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, HostPa};
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::fault::NoFaults;
-use glia_abi::handle::{Channel, DeviceId, Pid};
+use glia_abi::handle::{Channel, DeviceId, McHandle, Pid};
 use glia_abi::mem::Lifespan;
 use glia_abi::params::ModuleParams;
 use glia_abi::port::HostMemory;
@@ -22,7 +22,7 @@ use glia_abi::usage::Category;
 use glia_driver::alloc::AllocRequest;
 use glia_driver::arena::Arena;
 use glia_driver::chunk::{Chunk, ChunkRef};
-use glia_driver::memory::{DeviceMemory, MemoryConfig};
+use glia_driver::memory::{DeviceMemory, MemoryConfig, Pinned};
 
 use super::BenchError;
 
@@ -90,9 +90,29 @@ impl<A: Arena> Rig<A> {
         Ok(())
     }
 
+    /// Gives a chunk its handle.
+    pub(super) fn publish(&self, chunk: ChunkRef) -> Result<McHandle, BenchError> {
+        Ok(self.memory.publish(chunk)?)
+    }
+
+    /// Finds the chunk that a handle names.
+    pub(super) fn find(&self, handle: McHandle) -> Option<(ChunkRef, Chunk)> {
+        self.memory.find(handle)
+    }
+
+    /// Pins the chunk that a handle names.
+    pub(super) fn pin(&self, handle: McHandle) -> Option<Pinned<'_, A>> {
+        self.memory.pin_handle(handle)
+    }
+
     /// Finds the chunk that contains an address.
     pub(super) fn search(&self, at: BusAddr) -> Option<(ChunkRef, Chunk)> {
         self.memory.search(at)
+    }
+
+    /// The device's address map.
+    pub(super) fn layout(&self) -> MemoryLayout {
+        self.memory.config().layout
     }
 
     /// The chunks of the bench in address order.

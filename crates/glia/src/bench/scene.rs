@@ -1,12 +1,16 @@
 //! Scenes: what lies in memory, what is asked of it, and the two sides that it is asked of.
 
 use glia_driver::arena::{ExtentTree, NaiveBitmap};
+use glia_driver::handles::HandleTable;
+use slab::Slab;
 
 use super::BenchError;
 use super::churn::{Churn, Holes};
+use super::records;
 use super::rig::{Ask, Ground};
 use super::search;
 use super::steady::Steady;
+use super::tables::InUse;
 use super::timing::Subject;
 
 /// What lies in memory and what is asked of it.
@@ -30,11 +34,22 @@ pub(super) enum Scene {
     Churn { live: u32, pages_max: u32 },
     /// Random addresses looked up among `live` chunks of 1 to `pages_max` pages.
     Search { live: u32, pages_max: u32 },
+    /// The same, by the index alone.
+    SearchBare { live: u32, pages_max: u32 },
+    /// The same, beside a thread that frees and allocates.
+    SearchBusy { live: u32, pages_max: u32 },
+    /// Random keys of a table with `live` ones given back, issued, looked up.
+    Table { live: u32 },
+    /// Records of `live` chunks copied, by random handles.
+    Record { live: u32 },
+    /// The same on two threads.
+    RecordTwoThreads { live: u32 },
+    /// The same records pinned and unpinned.
+    Pin { live: u32 },
 }
 
 impl Scene {
-    /// The scene set up: for Glia and, `with_peer`, for the naive bitmap (lookups: the map) behind
-    /// it.
+    /// The scene set up: for Glia and, `with_peer`, for what stands on the other side behind it.
     pub(super) fn subjects(self, with_peer: bool) -> Result<Vec<Box<dyn Subject>>, BenchError> {
         type Tree = ExtentTree;
         type Naive = NaiveBitmap;
@@ -62,6 +77,30 @@ impl Scene {
                 let (index, map) = search::sides(live, pages_max)?;
                 sides(index, with_peer.then_some(Ok(map)))
             }
+            Self::SearchBare { live, pages_max } => {
+                let (index, map) = search::bare_sides(live, pages_max)?;
+                sides(index, with_peer.then_some(Ok(map)))
+            }
+            Self::SearchBusy { live, pages_max } => {
+                let (busy, idle) = search::beside_a_writer(live, pages_max)?;
+                sides(busy, with_peer.then_some(Ok(idle)))
+            }
+            Self::Table { live } => sides(
+                InUse::<HandleTable>::with(live)?,
+                with_peer.then(|| InUse::<Slab<u64>>::with(live)),
+            ),
+            Self::Record { live } => {
+                let (record, slab) = records::copies(live)?;
+                sides(record, with_peer.then_some(Ok(slab)))
+            }
+            Self::RecordTwoThreads { live } => {
+                let (two, one) = records::two_threads(live)?;
+                sides(two, with_peer.then_some(Ok(one)))
+            }
+            Self::Pin { live } => {
+                let (pin, slab) = records::pins(live)?;
+                sides(pin, with_peer.then_some(Ok(slab)))
+            }
         }
     }
 
@@ -69,7 +108,15 @@ impl Scene {
     pub(super) fn live(self) -> u32 {
         match self {
             Self::Steady { ground, .. } | Self::First { ground, .. } => ground.live(),
-            Self::Holes { live } | Self::Churn { live, .. } | Self::Search { live, .. } => live,
+            Self::Holes { live }
+            | Self::Churn { live, .. }
+            | Self::Search { live, .. }
+            | Self::SearchBare { live, .. }
+            | Self::SearchBusy { live, .. }
+            | Self::Table { live }
+            | Self::Record { live }
+            | Self::RecordTwoThreads { live }
+            | Self::Pin { live } => live,
         }
     }
 
@@ -82,9 +129,15 @@ impl Scene {
     pub(super) fn resized(mut self, size: impl FnOnce(u32) -> u32) -> Self {
         match &mut self {
             Self::Steady { ground, .. } | Self::First { ground, .. } => ground.resize(size),
-            Self::Holes { live } | Self::Churn { live, .. } | Self::Search { live, .. } => {
-                *live = size(*live);
-            }
+            Self::Holes { live }
+            | Self::Churn { live, .. }
+            | Self::Search { live, .. }
+            | Self::SearchBare { live, .. }
+            | Self::SearchBusy { live, .. }
+            | Self::Table { live }
+            | Self::Record { live }
+            | Self::RecordTwoThreads { live }
+            | Self::Pin { live } => *live = size(*live),
         }
         self
     }

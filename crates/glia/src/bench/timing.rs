@@ -23,8 +23,10 @@ pub enum Op {
     Pair,
     /// Taking a chunk, the first of its kind on a device.
     First,
-    /// Finding the chunk that contains an address.
+    /// Finding the chunk that contains an address, or that a handle names.
     Find,
+    /// A word to the other thread and its answer, both through one cache line each.
+    HandOff,
 }
 
 impl Op {
@@ -37,6 +39,7 @@ impl Op {
             Self::Pair => "pair",
             Self::First => "first",
             Self::Find => "find",
+            Self::HandOff => "handoff",
         }
     }
 }
@@ -79,7 +82,7 @@ impl Tally {
         self.0.entry(op).or_default().push(ns);
     }
 
-    fn medians(self) -> Medians {
+    pub(super) fn medians(self) -> Medians {
         let medians = self
             .0
             .into_iter()

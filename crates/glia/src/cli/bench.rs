@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use glia::bench::{self, CASES, Case, Effort, Options, Step};
+use glia::bench::{self, Case, Effort, HANDLE_CASES, Options, POOL_CASES, Step};
 
 use super::Outcome;
 
@@ -20,6 +20,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum What {
     Pool(Pool),
+    Handles(Handles),
 }
 
 /// Allocate, free and look up device memory
@@ -38,18 +39,56 @@ Examples:
   glia bench pool --case churn_1k --case churn_1m two cases
   glia bench pool --json > pool.json              for machines
 
-JSON: an array of {case, op, glia_ns, peer, peer_ns, ratio, live}; op is alloc, free, pair, first or find; peer,
-peer_ns and ratio are null where there is no peer.
+JSON: an array of {case, op, glia_ns, peer, peer_ns, ratio, live}; op is alloc, free, pair, first
+or find; peer, peer_ns and ratio are null where there is no peer.
 
 Exit status: 0 measured, 2 wrong usage.")]
-pub(crate) struct Pool {
+struct Pool {
+    /// Run only this case; may be given more than once
+    #[arg(long = "case", value_name = "ID", value_parser = one_of(&POOL_CASES))]
+    cases: Vec<&'static Case>,
+
+    #[command(flatten)]
+    how: How,
+}
+
+/// Look up chunks by handle and by address
+///
+/// The handle table and what a handle leads to (a copy of the chunk's record, a pin) run beside
+/// the slab crate, addresses beside a BTreeMap. The driver's lookups take no lock: two threads run
+/// beside one, and lookups beside a thread that frees and allocates all the time. The sides take
+/// turns, and each figure is a median. The bars of the project are printed beside the figures; they
+/// do not change the exit status.
+///
+/// It takes under a minute. Run it on a quiet machine with two processors or more.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  glia bench handles                       all cases, as a table
+  glia bench handles --case record_1k      one case
+  glia bench handles --json > handles.json for machines
+
+JSON: an array of {case, op, glia_ns, peer, peer_ns, ratio, live}; op is alloc, free, find, pair
+(pin and unpin) or handoff; peer, peer_ns and ratio are null where there is no peer. In
+record_two_threads, glia_ns is the time over the lookups of both threads, and ratio the rate of
+two threads over that of one. A handoff is the round trip of a word between the two threads; tens
+of microseconds mean that they shared one processor.
+
+Exit status: 0 measured, 2 wrong usage.")]
+struct Handles {
+    /// Run only this case; may be given more than once
+    #[arg(long = "case", value_name = "ID", value_parser = one_of(&HANDLE_CASES))]
+    cases: Vec<&'static Case>,
+
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(Debug, Args)]
+struct How {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-
-    /// Run only this case; may be given more than once
-    #[arg(long = "case", value_name = "ID", value_parser = case_parser())]
-    cases: Vec<&'static Case>,
 
     /// A hundredth of the chunks, in seconds: shows that everything runs, and the figures mean
     /// little
@@ -60,15 +99,17 @@ pub(crate) struct Pool {
 impl Bench {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
         match &self.what {
-            What::Pool(pool) => pool.run(),
+            What::Pool(Pool { cases, how }) => how.run(&POOL_CASES, cases),
+            What::Handles(Handles { cases, how }) => how.run(&HANDLE_CASES, cases),
         }
     }
 }
 
-impl Pool {
-    fn run(&self) -> anyhow::Result<Outcome> {
+impl How {
+    /// Runs those of `all` that were chosen; if none was, all.
+    fn run(&self, all: &'static [Case], chosen: &[&'static Case]) -> anyhow::Result<Outcome> {
         let bar = progress_bar();
-        let report = bench::run(&self.options(), &mut |step: Step| {
+        let report = bench::run(&self.options(all, chosen), &mut |step: Step| {
             bar.set_length(step.total);
             bar.set_position(step.done);
             bar.set_message(step.case);
@@ -89,12 +130,11 @@ impl Pool {
         Ok(Outcome::AsHoped)
     }
 
-    fn options(&self) -> Options {
-        let chosen = |case: &&Case| {
-            self.cases.is_empty() || self.cases.iter().any(|wanted| wanted.id == case.id)
-        };
+    fn options(&self, all: &'static [Case], chosen: &[&'static Case]) -> Options {
+        let is_chosen =
+            |case: &&Case| chosen.is_empty() || chosen.iter().any(|wanted| wanted.id == case.id);
         Options {
-            cases: CASES.iter().filter(chosen).collect(),
+            cases: all.iter().filter(is_chosen).collect(),
             effort: if self.quick {
                 Effort::Quick
             } else {
@@ -105,11 +145,11 @@ impl Pool {
     }
 }
 
-fn case_parser() -> impl TypedValueParser<Value = &'static Case> {
-    let values = CASES
+fn one_of(cases: &'static [Case]) -> impl TypedValueParser<Value = &'static Case> {
+    let values = cases
         .iter()
         .map(|case| PossibleValue::new(case.id).help(case.about));
-    PossibleValuesParser::new(values).try_map(|id| Case::find(&id))
+    PossibleValuesParser::new(values).try_map(move |id| Case::find(cases, &id))
 }
 
 /// On stderr, if that is a terminal. It moves between cases only, so that no thread of it runs
