@@ -11,7 +11,7 @@ use glia_abi::handle::{Channel, CoreId, McHandle, Pid};
 use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
 
-pub(crate) use slab::{ChunkSlab, FreeSlots, RESERVE_PAGES_MAX};
+pub(crate) use slab::{ChunkSlab, FreeSlots};
 
 use crate::site::SiteId;
 
@@ -83,51 +83,233 @@ pub enum Place {
 }
 
 /// A copy of a chunk's record, true at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// It stays packed as it lies in memory, so that a lookup costs little more than reading it; each
+/// figure is unpacked where it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Chunk {
-    /// Address as the device sees it; host chunks carry the host base.
-    pub at: BusAddr,
-    /// Size in bytes, rounded up to the page size.
-    pub size_bytes: u64,
-    /// Host or device.
-    pub location: Location,
-    /// Which pool served it.
-    pub place: Place,
-    /// The channel that was asked for (host chunks have one, too).
-    pub channel: Channel,
-    /// The core it is charged to.
-    pub core: CoreId,
-    /// The lifespan it was asked with. A promotion moves it to another list and leaves this (driver
-    /// 2.27).
-    pub lifespan: Lifespan,
-    /// The category, as the caller gave it.
-    pub category: Category,
-    /// The process that asked.
-    pub owner: Pid,
-    /// Its handle, once published.
-    pub handle: Option<McHandle>,
-    /// References, 1 at birth.
-    pub refs: u32,
-    /// The place in the caller's program that asked.
-    pub site: SiteId,
-    /// Its number among all allocations of the device, from 0: an age that needs no clock.
-    pub birth: u64,
+    at: u64,
+    size_bytes: u64,
+    /// Category in the high half; below, the fields of [`Traits`].
+    traits: u64,
+    birth: u64,
+    owner: u32,
+    site: u32,
+    handle: u32,
+    refs: u32,
+}
+
+/// What a chunk is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewChunk {
+    pub(crate) at: BusAddr,
+    pub(crate) size_bytes: u64,
+    pub(crate) location: Location,
+    pub(crate) place: Place,
+    pub(crate) channel: Channel,
+    pub(crate) core: CoreId,
+    pub(crate) lifespan: Lifespan,
+    pub(crate) category: Category,
+    pub(crate) owner: Pid,
+    pub(crate) site: SiteId,
+    pub(crate) birth: u64,
+}
+
+impl From<NewChunk> for Chunk {
+    /// A record with one reference and no handle.
+    fn from(new: NewChunk) -> Self {
+        Self {
+            at: new.at.get(),
+            size_bytes: new.size_bytes,
+            traits: Traits::pack(&new),
+            birth: new.birth,
+            owner: new.owner.get(),
+            site: new.site.get(),
+            handle: 0,
+            refs: 1,
+        }
+    }
 }
 
 impl Chunk {
+    /// Address as the device sees it; host chunks carry the host base.
+    #[must_use]
+    pub fn at(&self) -> BusAddr {
+        BusAddr::new(self.at)
+    }
+
+    /// Size in bytes, rounded up to the page size.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Host or device.
+    #[must_use]
+    pub fn location(&self) -> Location {
+        match Traits::LOCATION.of(self.traits) {
+            0 => Location::Host,
+            _ => Location::Device,
+        }
+    }
+
+    /// Which pool served it.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        match Traits::PLACE.of(self.traits) {
+            0 => Place::Main,
+            1 => Place::Small,
+            2 => Place::Coherent,
+            pool => Place::Reserve {
+                pool: pool - 3,
+                page: Traits::PAGE.of(self.traits),
+            },
+        }
+    }
+
+    /// The channel that was asked for (host chunks have one, too).
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        Channel::new(Traits::CHANNEL.of(self.traits))
+    }
+
+    /// The core it is charged to.
+    #[must_use]
+    pub fn core(&self) -> CoreId {
+        CoreId::new(Traits::CORE.of(self.traits))
+    }
+
+    /// The lifespan it was asked with. A promotion moves it to another list and leaves this
+    /// (driver 2.27).
+    #[must_use]
+    pub fn lifespan(&self) -> Lifespan {
+        match Traits::LIFESPAN.of(self.traits) {
+            0 => Lifespan::Local,
+            1 => Lifespan::CurrentProcess,
+            2 => Lifespan::AllProcess,
+            _ => Lifespan::Device,
+        }
+    }
+
+    /// The category, as the caller gave it.
+    #[must_use]
+    pub fn category(&self) -> Category {
+        Category(low_u32(self.traits >> 32))
+    }
+
+    /// The process that asked.
+    #[must_use]
+    pub fn owner(&self) -> Pid {
+        Pid::new(self.owner)
+    }
+
+    /// Its handle, once published.
+    #[must_use]
+    pub fn handle(&self) -> Option<McHandle> {
+        McHandle::new(self.handle)
+    }
+
+    /// References, 1 at birth.
+    #[must_use]
+    pub fn refs(&self) -> u32 {
+        self.refs
+    }
+
+    /// The place in the caller's program that asked.
+    #[must_use]
+    pub fn site(&self) -> SiteId {
+        SiteId::new(self.site)
+    }
+
+    /// Its number among all allocations of the device, from 0: an age that needs no clock.
+    #[must_use]
+    pub fn birth(&self) -> u64 {
+        self.birth
+    }
+
     /// Whether the address is one of the chunk's.
     #[must_use]
     pub fn contains(&self, at: BusAddr) -> bool {
-        at.checked_offset_from(self.at)
-            .is_some_and(|offset_bytes| offset_bytes < self.size_bytes)
+        at.get().wrapping_sub(self.at) < self.size_bytes
     }
 
     /// The chunk's addresses.
     #[must_use]
     pub fn span(&self) -> Span<BusAddr> {
-        Span::cut(self.at, self.size_bytes)
+        Span::cut(self.at(), self.size_bytes)
     }
 }
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunk")
+            .field("at", &self.at())
+            .field("size_bytes", &self.size_bytes())
+            .field("location", &self.location())
+            .field("place", &self.place())
+            .field("channel", &self.channel())
+            .field("core", &self.core())
+            .field("lifespan", &self.lifespan())
+            .field("category", &self.category())
+            .field("owner", &self.owner())
+            .field("handle", &self.handle())
+            .field("refs", &self.refs())
+            .field("site", &self.site())
+            .field("birth", &self.birth())
+            .finish()
+    }
+}
+
+/// A few bits of the packed properties.
+#[derive(Clone, Copy)]
+struct Bits {
+    shift: u32,
+    width: u32,
+}
+
+impl Bits {
+    fn of(self, traits: u64) -> u32 {
+        (low_u32(traits) >> self.shift) & ((1 << self.width) - 1)
+    }
+}
+
+/// The fixed properties of a chunk, packed into 32 bits below the category.
+struct Traits;
+
+impl Traits {
+    const CHANNEL: Bits = Bits { shift: 0, width: 4 };
+    const CORE: Bits = Bits { shift: 4, width: 4 };
+    const LOCATION: Bits = Bits { shift: 8, width: 1 };
+    const LIFESPAN: Bits = Bits { shift: 9, width: 2 };
+    const PLACE: Bits = Bits {
+        shift: 11,
+        width: 3,
+    };
+    const PAGE: Bits = Bits {
+        shift: 14,
+        width: 18,
+    };
+
+    fn pack(new: &NewChunk) -> u64 {
+        let (place, page) = match new.place {
+            Place::Main => (0, 0),
+            Place::Small => (1, 0),
+            Place::Coherent => (2, 0),
+            Place::Reserve { pool, page } => (3 + pool, page),
+        };
+        let low = (new.channel.get() << Self::CHANNEL.shift)
+            | (new.core.get() << Self::CORE.shift)
+            | (u32::from(new.location == Location::Device) << Self::LOCATION.shift)
+            | ((new.lifespan.value() - 1) << Self::LIFESPAN.shift)
+            | (place << Self::PLACE.shift)
+            | (page << Self::PAGE.shift);
+        (u64::from(new.category.0) << 32) | u64::from(low)
+    }
+}
+
+/// Pages that a record has room for. Reserve pools have fewer (driver 2.27: an `int` of bytes in
+/// pages of 256 KiB is 8,192).
+pub(crate) const RESERVE_PAGES_MAX: u32 = 1 << 18;
 
 /// The chunk is gone: freed, swept, or never of this device (the reference stops the kernel here).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -12,17 +12,19 @@
 //! to its handle, is the business of
 //! [`DeviceMemory::publish`](crate::memory::DeviceMemory::publish).
 //!
-//! Cells are atomics in pages that stay where they are, so [`HandleTable::find`] takes no lock.
+//! The chain's head lies apart from the cells, in [`FreeHandles`]: whoever allocates or frees brings
+//! it, and so is alone. (In the driver it lies inside the set's lock; a lock of its own would cost
+//! more than the rest.) Cells are atomics in pages that stay where they are, so [`HandleTable::find`] takes no lock.
 //! Handles may be logged; the contents of cells may not.
 
 use std::fmt;
-use std::sync::{OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use glia_abi::fault::{FaultPoint, Faults};
 use glia_abi::handle::McHandle;
 
 use crate::chunk::ChunkRef;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Cells of the default table (driver 2.27: 512 pages of 8,192).
 pub const HANDLE_LIMIT: u32 = 512 * CELLS_PER_PAGE;
@@ -92,14 +94,28 @@ pub enum HandleError {
     },
 }
 
-/// The table of a device. Its own lock serialises allocation and free; lookups take none.
+/// Which handles are free: the head of a table's chain. There is one for each table, made with it,
+/// and allocating or freeing with another table's gives numbers of nobody.
+#[derive(Debug)]
+pub struct FreeHandles {
+    /// 0 while the table is down.
+    head: u32,
+}
+
+impl FreeHandles {
+    /// The handle that the next allocation gives if it succeeds; `None` when the table is down.
+    #[must_use]
+    pub fn next(&self) -> Option<McHandle> {
+        McHandle::new(self.head)
+    }
+}
+
+/// The table of a device. Lookups take no lock.
 pub struct HandleTable {
     pages: Box<[OnceLock<Box<[AtomicU64]>>]>,
     limit: u32,
-    /// The head of the free chain; 0 while the table is down.
-    head: AtomicU32,
+    is_down: AtomicBool,
     pages_made: AtomicU32,
-    alloc_lock: Mutex<()>,
 }
 
 impl HandleTable {
@@ -109,7 +125,7 @@ impl HandleTable {
     /// # Errors
     /// [`HandleError::NoMemory`] if kernel memory is refused, for the first level or the first
     /// page.
-    pub fn new(limit: u32, faults: &dyn Faults) -> Result<Self, HandleError> {
+    pub fn new(limit: u32, faults: &dyn Faults) -> Result<(Self, FreeHandles), HandleError> {
         let limit = limit.clamp(2, HANDLE_LIMIT);
         if faults.strikes(FaultPoint::HandleTable) {
             return Err(HandleError::NoMemory { page: 0 });
@@ -119,15 +135,14 @@ impl HandleTable {
                 .map(|_| OnceLock::new())
                 .collect(),
             limit,
-            head: AtomicU32::new(1),
+            is_down: AtomicBool::new(false),
             pages_made: AtomicU32::new(0),
-            alloc_lock: Mutex::new(()),
         };
         if faults.strikes(FaultPoint::HandleTable) {
             return Err(HandleError::NoMemory { page: 0 });
         }
         table.make_page(0);
-        Ok(table)
+        Ok((table, FreeHandles { head: 1 }))
     }
 
     /// Issues a handle for `object`: the one freed last, or the next never issued.
@@ -135,12 +150,13 @@ impl HandleTable {
     /// # Errors
     /// [`HandleError::Down`]; or [`HandleError::Full`] and [`HandleError::NoMemory`], after which
     /// the table is down.
-    pub fn alloc(&self, object: Object, faults: &dyn Faults) -> Result<McHandle, HandleError> {
-        let _guard = self
-            .alloc_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let index = self.head.load(Ordering::Relaxed);
+    pub fn alloc(
+        &self,
+        free: &mut FreeHandles,
+        object: Object,
+        faults: &dyn Faults,
+    ) -> Result<McHandle, HandleError> {
+        let index = free.head;
         let (handle, cell) = McHandle::new(index)
             .zip(self.cell(index))
             .ok_or(HandleError::Down)?;
@@ -148,13 +164,13 @@ impl HandleTable {
         #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
         let chained = cell.load(Ordering::Relaxed) as u32;
         let next = if chained == 0 {
-            self.advance_frontier(index, faults)?
+            self.advance_frontier(free, faults)?
         } else {
             chained
         };
         // ORDER: whoever finds the object through its handle sees what was written of it before.
         cell.store(object.to_cell(), Ordering::Release);
-        self.head.store(next, Ordering::Relaxed);
+        free.head = next;
         Ok(handle)
     }
 
@@ -163,13 +179,8 @@ impl HandleTable {
     /// # Errors
     /// [`HandleError::Down`], or [`HandleError::NotIssued`] for a handle that is free or out of
     /// range.
-    pub fn free(&self, handle: McHandle) -> Result<(), HandleError> {
-        let _guard = self
-            .alloc_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let head = self.head.load(Ordering::Relaxed);
-        if head == 0 {
+    pub fn free(&self, free: &mut FreeHandles, handle: McHandle) -> Result<(), HandleError> {
+        if free.head == 0 {
             return Err(HandleError::Down);
         }
         let issued = |cell: &&AtomicU64| Object::from_cell(cell.load(Ordering::Relaxed)).is_some();
@@ -180,8 +191,8 @@ impl HandleTable {
                 handle,
                 limit: self.limit,
             })?;
-        cell.store(u64::from(head), Ordering::Release);
-        self.head.store(handle.get(), Ordering::Relaxed);
+        cell.store(u64::from(free.head), Ordering::Release);
+        free.head = handle.get();
         Ok(())
     }
 
@@ -198,13 +209,7 @@ impl HandleTable {
     /// Whether the table is down.
     #[must_use]
     pub fn is_down(&self) -> bool {
-        self.head.load(Ordering::Relaxed) == 0
-    }
-
-    /// The handle that the next allocation gives if it succeeds; `None` when the table is down.
-    #[must_use]
-    pub fn next(&self) -> Option<McHandle> {
-        McHandle::new(self.head.load(Ordering::Relaxed))
+        self.is_down.load(Ordering::Relaxed)
     }
 
     /// Pages of 8,192 cells in use.
@@ -220,26 +225,26 @@ impl HandleTable {
     }
 
     /// Takes the table down for good, at the end of its device.
-    pub(crate) fn shut_down(&self) {
-        let _guard = self
-            .alloc_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.go_down();
+    pub(crate) fn shut_down(&self, free: &mut FreeHandles) {
+        self.go_down(free);
         self.pages_made.store(0, Ordering::Relaxed);
     }
 
-    /// The index after the frontier `index`, with its page made.
-    fn advance_frontier(&self, index: u32, faults: &dyn Faults) -> Result<u32, HandleError> {
-        let next = index + 1;
+    /// The index after the frontier, which is the head, with its page made.
+    fn advance_frontier(
+        &self,
+        free: &mut FreeHandles,
+        faults: &dyn Faults,
+    ) -> Result<u32, HandleError> {
+        let next = free.head + 1;
         if next >= self.limit {
-            self.go_down();
+            self.go_down(free);
             return Err(HandleError::Full { limit: self.limit });
         }
         if self.cell(next).is_none() {
             let page = next / CELLS_PER_PAGE;
             if faults.strikes(FaultPoint::HandlePage) {
-                self.go_down();
+                self.go_down(free);
                 return Err(HandleError::NoMemory { page });
             }
             self.make_page(page);
@@ -253,8 +258,9 @@ impl HandleTable {
         self.pages_made.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn go_down(&self) {
-        self.head.store(0, Ordering::Relaxed);
+    fn go_down(&self, free: &mut FreeHandles) {
+        free.head = 0;
+        self.is_down.store(true, Ordering::Relaxed);
     }
 
     fn cell(&self, index: u32) -> Option<&AtomicU64> {
@@ -273,7 +279,7 @@ impl fmt::Debug for HandleTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HandleTable")
             .field("limit", &self.limit)
-            .field("next", &self.next())
+            .field("is_down", &self.is_down())
             .finish_non_exhaustive()
     }
 }
@@ -286,12 +292,15 @@ mod tests {
 
     use super::*;
 
-    fn table(limit: u32) -> HandleTable {
+    fn table(limit: u32) -> (HandleTable, FreeHandles) {
         HandleTable::new(limit, &NoFaults).unwrap()
     }
 
-    fn issue(table: &HandleTable, number: u32) -> u32 {
-        table.alloc(Object::Other(number), &NoFaults).unwrap().get()
+    fn issue((table, free): &mut (HandleTable, FreeHandles), number: u32) -> u32 {
+        table
+            .alloc(free, Object::Other(number), &NoFaults)
+            .unwrap()
+            .get()
     }
 
     fn handle(index: u32) -> McHandle {
@@ -300,56 +309,67 @@ mod tests {
 
     #[test]
     fn handles_count_up_and_the_one_freed_last_comes_first() {
-        let table = table(HANDLE_LIMIT);
-        assert_eq!([issue(&table, 0), issue(&table, 1)], [1, 2]);
-        table.free(handle(1)).unwrap();
-        assert_eq!([issue(&table, 2), issue(&table, 3)], [1, 3]);
-        assert_eq!(table.find(handle(1)), Some(Object::Other(2)));
+        let mut table = table(HANDLE_LIMIT);
+        assert_eq!([issue(&mut table, 0), issue(&mut table, 1)], [1, 2]);
+        table.0.free(&mut table.1, handle(1)).unwrap();
+        assert_eq!([issue(&mut table, 2), issue(&mut table, 3)], [1, 3]);
+        assert_eq!(table.0.find(handle(1)), Some(Object::Other(2)));
     }
 
     #[test]
     fn the_second_page_is_made_one_handle_ahead() {
-        let table = table(HANDLE_LIMIT);
+        let mut table = table(HANDLE_LIMIT);
         for number in 1..=8190 {
-            assert_eq!(issue(&table, number), number);
+            assert_eq!(issue(&mut table, number), number);
         }
-        assert_eq!(table.pages(), 1);
-        assert_eq!(issue(&table, 0), 8191);
-        assert_eq!(table.pages(), 2);
+        assert_eq!(table.0.pages(), 1);
+        assert_eq!(issue(&mut table, 0), 8191);
+        assert_eq!(table.0.pages(), 2);
     }
 
     #[test]
     fn a_full_default_table_has_issued_4194302_handles() {
-        let table = table(HANDLE_LIMIT);
+        let mut table = table(HANDLE_LIMIT);
         for number in 1..=4_194_302 {
-            assert_eq!(issue(&table, 0), number);
+            assert_eq!(issue(&mut table, 0), number);
         }
-        let error = table.alloc(Object::Other(0), &NoFaults).unwrap_err();
+        let error = table
+            .0
+            .alloc(&mut table.1, Object::Other(0), &NoFaults)
+            .unwrap_err();
         assert_eq!(error, HandleError::Full { limit: 4_194_304 });
     }
 
     #[test]
     fn a_table_that_went_down_stays_down() {
-        let table = table(4);
-        assert_eq!([issue(&table, 7), issue(&table, 8)], [1, 2]);
-        assert!(table.alloc(Object::Other(9), &NoFaults).is_err());
-        assert!(table.is_down());
-        assert_eq!(table.find(handle(1)), None);
-        assert_eq!(table.free(handle(1)), Err(HandleError::Down));
+        let mut table = table(4);
+        assert_eq!([issue(&mut table, 7), issue(&mut table, 8)], [1, 2]);
+        assert!(
+            table
+                .0
+                .alloc(&mut table.1, Object::Other(9), &NoFaults)
+                .is_err()
+        );
+        assert!(table.0.is_down());
+        assert_eq!(table.0.find(handle(1)), None);
         assert_eq!(
-            table.alloc(Object::Other(9), &NoFaults),
+            table.0.free(&mut table.1, handle(1)),
+            Err(HandleError::Down)
+        );
+        assert_eq!(
+            table.0.alloc(&mut table.1, Object::Other(9), &NoFaults),
             Err(HandleError::Down)
         );
     }
 
     #[test]
     fn handles_that_nobody_holds_are_refused() {
-        let table = table(HANDLE_LIMIT);
-        issue(&table, 0);
+        let mut table = table(HANDLE_LIMIT);
+        issue(&mut table, 0);
         for index in [2, 8191, 8192, HANDLE_LIMIT - 1, HANDLE_LIMIT, u32::MAX] {
-            assert_eq!(table.find(handle(index)), None);
+            assert_eq!(table.0.find(handle(index)), None);
             assert_eq!(
-                table.free(handle(index)),
+                table.0.free(&mut table.1, handle(index)),
                 Err(HandleError::NotIssued {
                     handle: handle(index),
                     limit: HANDLE_LIMIT
@@ -362,22 +382,22 @@ mod tests {
         /// The model is a stack of freed numbers above a frontier.
         #[test]
         fn issued_numbers_follow_a_stack_above_a_frontier(ops in prop::collection::vec((any::<bool>(), any::<u32>()), 1..400)) {
-            let table = table(60);
+            let mut table = table(60);
             let (mut stack, mut frontier, mut live, mut down) = (Vec::new(), 1_u32, Vec::new(), false);
             for (alloc, pick) in ops {
                 if alloc {
                     let expected = if down { None } else { stack.pop().or_else(|| (frontier + 1 < 60).then(|| { frontier += 1; frontier - 1 })) };
-                    let got = table.alloc(Object::Other(pick), &NoFaults).ok().map(McHandle::get);
+                    let got = table.0.alloc(&mut table.1, Object::Other(pick), &NoFaults).ok().map(McHandle::get);
                     prop_assert_eq!(got, expected);
                     down |= expected.is_none();
                     live.extend(expected.map(|number| (number, pick)));
                 } else if let Some(at) = (!live.is_empty()).then(|| pick as usize % live.len()) {
                     let (number, _) = live.swap_remove(at);
-                    prop_assert_eq!(table.free(handle(number)).is_ok(), !down);
+                    prop_assert_eq!(table.0.free(&mut table.1, handle(number)).is_ok(), !down);
                     stack.push(number);
                 }
                 for &(number, object) in &live {
-                    prop_assert_eq!(table.find(handle(number)), (!down).then_some(Object::Other(object)));
+                    prop_assert_eq!(table.0.find(handle(number)), (!down).then_some(Object::Other(object)));
                 }
             }
         }

@@ -15,8 +15,8 @@ use glia_abi::usage::Category;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use crate::chunk::{Chunk, ChunkRef, ChunkSlab, FreeSlots, Place};
-use crate::handles::{HandleTable, Object};
+use crate::chunk::{Chunk, ChunkRef, ChunkSlab, FreeSlots, NewChunk, Place};
+use crate::handles::{FreeHandles, HandleTable, Object};
 use crate::index::AddressIndex;
 use crate::site::SiteId;
 
@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 
 /// The record of life `number`, at page `page`.
 fn life(number: u32, page: u64) -> Chunk {
-    Chunk {
+    NewChunk {
         at: BusAddr::new(page * PAGE),
         size_bytes: u64::from(number) * PAGE,
         location: Location::Device,
@@ -34,20 +34,17 @@ fn life(number: u32, page: u64) -> Chunk {
         lifespan: Lifespan::Device,
         category: Category(number),
         owner: Pid::new(number),
-        handle: None,
-        refs: 1,
         site: SiteId::UNKNOWN,
         birth: u64::from(number),
     }
+    .into()
 }
 
 /// All fields are of one life.
 fn assert_whole(copy: &Chunk) {
-    let number = copy.category.0;
-    assert_eq!(
-        (copy.size_bytes / PAGE, copy.owner.get(), copy.birth),
-        (number.into(), number, number.into())
-    );
+    let number = copy.category().0;
+    let facts = (copy.size_bytes() / PAGE, copy.owner().get(), copy.birth());
+    assert_eq!(facts, (number.into(), number, number.into()));
 }
 
 /// Explores all interleavings with at most two preemptions. A record has a dozen fields, each an
@@ -65,36 +62,46 @@ struct Tables {
     handles: HandleTable,
 }
 
+/// What the set's lock would guard.
+struct Set {
+    slots: FreeSlots,
+    handles: FreeHandles,
+}
+
 impl Tables {
-    fn new() -> (Self, FreeSlots) {
-        let (slab, free) = ChunkSlab::new(1);
+    fn new() -> (Self, Set) {
+        let (slab, slots) = ChunkSlab::new(1);
+        let (table, handles) = HandleTable::new(8, &NoFaults).unwrap();
         let window = Span::new(BusAddr::new(0), 64 * PAGE);
         (
             Self {
                 slab,
                 index: AddressIndex::new(window.into_iter()),
-                handles: HandleTable::new(8, &NoFaults).unwrap(),
+                handles: table,
             },
-            free,
+            Set { slots, handles },
         )
     }
 
-    fn born(&self, free: &mut FreeSlots, chunk: &Chunk) -> ChunkRef {
-        let reference = self.slab.bring_to_life(free, chunk).unwrap();
-        self.index.insert(chunk.at, reference.slot());
+    fn born(&self, set: &mut Set, chunk: &Chunk) -> ChunkRef {
+        let reference = self.slab.bring_to_life(&mut set.slots, chunk).unwrap();
+        self.index.insert(chunk.at(), reference.slot());
         reference
     }
 
-    fn dies(&self, free: &mut FreeSlots, chunk: ChunkRef, at: BusAddr) {
+    fn dies(&self, set: &mut Set, chunk: ChunkRef, at: BusAddr) {
         let held = self.slab.kill(chunk);
         self.index.remove(at);
         if !held {
-            self.slab.recycle(free, chunk);
+            self.slab.recycle(&mut set.slots, chunk);
         }
     }
 
-    fn publish(&self, chunk: ChunkRef) -> McHandle {
-        self.handles.alloc(Object::Chunk(chunk), &NoFaults).unwrap()
+    fn publish(&self, set: &mut Set, chunk: ChunkRef) -> McHandle {
+        let object = Object::Chunk(chunk);
+        self.handles
+            .alloc(&mut set.handles, object, &NoFaults)
+            .unwrap()
     }
 
     fn resolve(&self, handle: McHandle) -> Option<(ChunkRef, Chunk)> {
@@ -118,10 +125,10 @@ impl Tables {
 #[test]
 fn a_find_beside_a_free_answers_the_whole_record_or_nothing() {
     explore(|| {
-        let (tables, mut free) = Tables::new();
+        let (tables, mut set) = Tables::new();
         let record = life(1, 0);
-        let chunk = tables.born(&mut free, &record);
-        let handle = tables.publish(chunk);
+        let chunk = tables.born(&mut set, &record);
+        let handle = tables.publish(&mut set, chunk);
         let tables = Arc::new(tables);
         let finder = {
             let tables = Arc::clone(&tables);
@@ -132,8 +139,8 @@ fn a_find_beside_a_free_answers_the_whole_record_or_nothing() {
                 }
             })
         };
-        tables.handles.free(handle).unwrap();
-        tables.dies(&mut free, chunk, record.at);
+        tables.handles.free(&mut set.handles, handle).unwrap();
+        tables.dies(&mut set, chunk, record.at());
         finder.join().unwrap();
         assert!(tables.resolve(handle).is_none());
     });
@@ -143,10 +150,10 @@ fn a_find_beside_a_free_answers_the_whole_record_or_nothing() {
 /// looks.
 fn find_beside_reuse(without_death_fence: bool) {
     explore(move || {
-        let (mut tables, mut free) = Tables::new();
+        let (mut tables, mut set) = Tables::new();
         tables.slab.without_death_fence = without_death_fence;
-        let first = tables.born(&mut free, &life(1, 0));
-        let handle = tables.publish(first);
+        let first = tables.born(&mut set, &life(1, 0));
+        let handle = tables.publish(&mut set, first);
         let tables = Arc::new(tables);
         let finder = {
             let tables = Arc::clone(&tables);
@@ -154,18 +161,18 @@ fn find_beside_reuse(without_death_fence: bool) {
                 if let Some((found, copy)) = tables.resolve(handle) {
                     assert_whole(&copy);
                     assert_eq!(
-                        copy.category.0 == 1,
+                        copy.category().0 == 1,
                         found == first,
                         "the copy is of the life that was found"
                     );
                 }
             })
         };
-        tables.handles.free(handle).unwrap();
-        tables.dies(&mut free, first, BusAddr::new(0));
-        let second = tables.born(&mut free, &life(2, 0));
+        tables.handles.free(&mut set.handles, handle).unwrap();
+        tables.dies(&mut set, first, BusAddr::new(0));
+        let second = tables.born(&mut set, &life(2, 0));
         assert_eq!(second.slot(), first.slot());
-        assert_eq!(tables.publish(second), handle);
+        assert_eq!(tables.publish(&mut set, second), handle);
         finder.join().unwrap();
     });
 }
@@ -186,11 +193,11 @@ fn without_the_fence_after_death_a_torn_copy_is_found() {
 #[test]
 fn a_living_chunk_is_found_while_its_neighbours_come_and_go() {
     explore(|| {
-        let (tables, mut free) = Tables::new();
+        let (tables, mut set) = Tables::new();
         let anchor = life(2, 2);
-        tables.born(&mut free, &anchor);
+        tables.born(&mut set, &anchor);
         let below = life(1, 1);
-        let neighbour = tables.born(&mut free, &below);
+        let neighbour = tables.born(&mut set, &below);
         let tables = Arc::new(tables);
         let finder = {
             let tables = Arc::clone(&tables);
@@ -201,8 +208,8 @@ fn a_living_chunk_is_found_while_its_neighbours_come_and_go() {
                 }
             })
         };
-        tables.dies(&mut free, neighbour, below.at);
-        tables.born(&mut free, &life(3, 4));
+        tables.dies(&mut set, neighbour, below.at());
+        tables.born(&mut set, &life(3, 4));
         finder.join().unwrap();
     });
 }
@@ -212,8 +219,11 @@ fn a_living_chunk_is_found_while_its_neighbours_come_and_go() {
 #[test]
 fn two_pins_and_a_free_give_back_exactly_once() {
     explore(|| {
-        let (tables, mut free) = Tables::new();
-        let chunk = tables.slab.bring_to_life(&mut free, &life(1, 0)).unwrap();
+        let (tables, mut set) = Tables::new();
+        let chunk = tables
+            .slab
+            .bring_to_life(&mut set.slots, &life(1, 0))
+            .unwrap();
         let shared = Arc::new((tables, AtomicU32::new(0)));
         let holders: Vec<_> = (0..2)
             .map(|_| {
@@ -251,8 +261,11 @@ fn two_pins_and_a_free_give_back_exactly_once() {
 #[test]
 fn what_was_done_under_a_pin_comes_before_the_give_back() {
     explore(|| {
-        let (tables, mut free) = Tables::new();
-        let chunk = tables.slab.bring_to_life(&mut free, &life(1, 0)).unwrap();
+        let (tables, mut set) = Tables::new();
+        let chunk = tables
+            .slab
+            .bring_to_life(&mut set.slots, &life(1, 0))
+            .unwrap();
         let shared = Arc::new((tables, AtomicU32::new(0)));
         let holder = {
             let shared = Arc::clone(&shared);

@@ -16,8 +16,8 @@
 //!
 //! Whoever must *hold* a chunk's memory takes a pin ([`pin`]).
 //!
-//! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists and counters; the handle
-//! table has its own inside it. [`chunk`](DeviceMemory::chunk), [`search`](DeviceMemory::search)
+//! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists, counters and the handle
+//! table (which has a lock of its own in the reference). [`chunk`](DeviceMemory::chunk), [`search`](DeviceMemory::search)
 //! and [`resolve`](DeviceMemory::resolve) take none of them.
 //!
 //! **What this does not do.** It moves no bytes and knows no ioctl.
@@ -37,12 +37,14 @@ use glia_abi::usage::Category;
 
 pub use init::{CARVEOUT_SIZE_BYTES, InitError, MemoryConfig};
 pub use pin::Pinned;
-pub use stats::{ChannelFacts, ChannelStats, ListLengths, MemoryStats, ProcessStats, ReserveStats};
+pub use stats::{
+    ChannelFacts, ChannelStats, HandleStats, ListLengths, MemoryStats, ProcessStats, ReserveStats,
+};
 
 use crate::alloc::{AllocError, AllocRequest};
 use crate::arena::{Arena, ExtentTree};
-use crate::chunk::{Chunk, ChunkRef, ChunkSlab, DeadChunk, FreeSlots};
-use crate::handles::{HandleError, HandleTable, Object};
+use crate::chunk::{Chunk, ChunkRef, ChunkSlab, DeadChunk, FreeSlots, NewChunk};
+use crate::handles::{FreeHandles, HandleError, HandleTable, Object};
 use crate::index::AddressIndex;
 use crate::lifespan::{self, ListId};
 use crate::pool::ScratchpadOrder;
@@ -133,6 +135,7 @@ pub struct DeviceMemory<A: Arena = ExtentTree> {
 struct Set<A> {
     pools: PoolSet<A>,
     free_slots: FreeSlots,
+    free_handles: FreeHandles,
     processes: AttachSlots,
     usage: Usage,
     /// Open files of the device, of all processes. Signed, as in the reference: a close without an
@@ -162,7 +165,7 @@ impl<A: Arena> DeviceMemory<A> {
             return Err(AllocError::Gone);
         }
         let (at, place) = set.pools.place(request, size_bytes)?;
-        let chunk = Chunk {
+        let chunk = Chunk::from(NewChunk {
             at,
             size_bytes,
             location: request.location,
@@ -172,11 +175,9 @@ impl<A: Arena> DeviceMemory<A> {
             lifespan: request.lifespan,
             category: request.category,
             owner: caller,
-            handle: None,
-            refs: 1,
             site: request.site,
             birth: set.births,
-        };
+        });
         self.stamp(set, caller, &chunk).inspect_err(|_| {
             // A place that was just taken is the lowest of the scratchpad, so there is nothing to
             // complain about.
@@ -206,7 +207,7 @@ impl<A: Arena> DeviceMemory<A> {
         let _set = self.lock();
         let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
         let refs = record
-            .refs
+            .refs()
             .checked_add(1)
             .ok_or(RefError::TooMany { chunk })?;
         self.slab.set_refs(chunk, refs);
@@ -257,12 +258,15 @@ impl<A: Arena> DeviceMemory<A> {
     /// # Errors
     /// [`PublishError`] if the chunk is gone or the table refuses.
     pub fn publish(&self, chunk: ChunkRef) -> Result<McHandle, PublishError> {
-        let _set = self.lock();
+        let mut set = self.lock();
         let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
-        if let Some(handle) = record.handle {
+        if let Some(handle) = record.handle() {
             return Ok(handle);
         }
-        let handle = self.handles.alloc(Object::Chunk(chunk), &*self.faults)?;
+        let object = Object::Chunk(chunk);
+        let handle = self
+            .handles
+            .alloc(&mut set.free_handles, object, &*self.faults)?;
         self.slab.set_handle(chunk, handle);
         Ok(handle)
     }
@@ -284,10 +288,29 @@ impl<A: Arena> DeviceMemory<A> {
         self.find(handle).map(|(chunk, _)| chunk)
     }
 
-    /// The device's handle table.
+    /// Issues a handle for something that is no chunk.
+    ///
+    /// # Errors
+    /// [`HandleError`] if the table is down, or goes down because it is full or gets no page.
+    pub fn issue_handle(&self, number: u32) -> Result<McHandle, HandleError> {
+        let object = Object::Other(number);
+        self.handles
+            .alloc(&mut self.lock().free_handles, object, &*self.faults)
+    }
+
+    /// Takes a handle back, whatever it names. A chunk that it named lives on, and its death frees
+    /// the number once more, whoever holds it then (driver 2.27).
+    ///
+    /// # Errors
+    /// [`HandleError`] if the table is down, or the handle is not issued.
+    pub fn free_handle(&self, handle: McHandle) -> Result<(), HandleError> {
+        self.handles.free(&mut self.lock().free_handles, handle)
+    }
+
+    /// What the handle names, chunk or not. Takes no lock.
     #[must_use]
-    pub fn handles(&self) -> &HandleTable {
-        &self.handles
+    pub fn object(&self, handle: McHandle) -> Option<Object> {
+        self.handles.find(handle)
     }
 
     /// The names of allocation sites.
@@ -315,11 +338,11 @@ impl<A: Arena> DeviceMemory<A> {
 
     /// How many bytes from the chunk's first one may be accessed.
     fn access_limit(&self, record: &Chunk) -> u64 {
-        match self.main_ends.get(record.channel.index()) {
-            Some(main_end) if record.category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE => {
-                main_end.checked_offset_from(record.at).unwrap_or(0)
+        match self.main_ends.get(record.channel().index()) {
+            Some(main_end) if record.category() == Category::CONTIGUOUS_SCRATCHPAD_DEVICE => {
+                main_end.checked_offset_from(record.at()).unwrap_or(0)
             }
-            Some(_) | None => record.size_bytes,
+            Some(_) | None => record.size_bytes(),
         }
     }
 
@@ -359,7 +382,7 @@ impl<A: Arena> DeviceMemory<A> {
 
     /// Makes a placed chunk known: record, index, list, counters.
     fn stamp(&self, set: &mut Set<A>, caller: Pid, chunk: &Chunk) -> Result<ChunkRef, AllocError> {
-        let list = match chunk.lifespan {
+        let list = match chunk.lifespan() {
             Lifespan::Local => ListId::Local,
             Lifespan::CurrentProcess => ListId::Process(
                 set.processes
@@ -373,13 +396,13 @@ impl<A: Arena> DeviceMemory<A> {
             self.slab
                 .bring_to_life(&mut set.free_slots, chunk)
                 .ok_or(AllocError::NoRecord {
-                    size_bytes: chunk.size_bytes,
+                    size_bytes: chunk.size_bytes(),
                 })?;
-        let covered = self.index.insert(chunk.at, reference.slot());
+        let covered = self.index.insert(chunk.at(), reference.slot());
         debug_assert!(
             covered,
             "the windows cover every pool, and {} is of none",
-            chunk.at
+            chunk.at()
         );
         lifespan::push(&self.slab, list, reference);
         set.charge(caller, chunk);
@@ -394,18 +417,18 @@ impl<A: Arena> DeviceMemory<A> {
         chunk: ChunkRef,
     ) -> Result<Freed, DeadChunk> {
         let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
-        if record.refs > 1 {
-            let refs = record.refs - 1;
+        if record.refs() > 1 {
+            let refs = record.refs() - 1;
             self.slab.set_refs(chunk, refs);
             return Ok(Freed::Kept { refs });
         }
-        if let Some(handle) = record.handle {
+        if let Some(handle) = record.handle() {
             // The reference ignores the result, too: somebody may have freed the handle under the
             // chunk.
-            let _ = self.handles.free(handle);
+            let _ = self.handles.free(&mut set.free_handles, handle);
         }
         let held = self.slab.kill(chunk);
-        self.index.remove(record.at);
+        self.index.remove(record.at());
         set.discharge(caller, &record);
         lifespan::unlink(&self.slab, chunk);
         if held {
@@ -438,18 +461,18 @@ impl<A> Set<A> {
     fn charge(&mut self, caller: Pid, chunk: &Chunk) {
         self.births += 1;
         self.chunks += 1;
-        *self.bytes(chunk.location) += chunk.size_bytes;
+        *self.bytes(chunk.location()) += chunk.size_bytes();
         self.usage.charge(chunk);
         self.processes
-            .charge(caller, chunk.location, chunk.size_bytes);
+            .charge(caller, chunk.location(), chunk.size_bytes());
     }
 
     fn discharge(&mut self, caller: Pid, chunk: &Chunk) {
         self.chunks -= 1;
-        *self.bytes(chunk.location) -= chunk.size_bytes;
+        *self.bytes(chunk.location()) -= chunk.size_bytes();
         self.usage.discharge(chunk);
         self.processes
-            .discharge(caller, chunk.location, chunk.size_bytes);
+            .discharge(caller, chunk.location(), chunk.size_bytes());
     }
 
     fn bytes(&mut self, location: Location) -> &mut u64 {

@@ -104,19 +104,19 @@ impl<A: Arena> DevicePool<A> {
 
     /// Gives a chunk's place back; the complaint, if it was a scratchpad page out of turn.
     pub(crate) fn give_back(&mut self, chunk: &Chunk) -> Option<ScratchpadOrder> {
-        self.free_at(chunk.at.get(), chunk.size_bytes, chunk.place);
-        self.allocated_bytes -= chunk.size_bytes;
-        if chunk.category != Category::CONTIGUOUS_SCRATCHPAD_DEVICE {
+        self.free_at(chunk.at().get(), chunk.size_bytes(), chunk.place());
+        self.allocated_bytes -= chunk.size_bytes();
+        if chunk.category() != Category::CONTIGUOUS_SCRATCHPAD_DEVICE {
             return None;
         }
         let expected_at = BusAddr::new(self.main_end - self.scratchpad_bytes);
-        self.scratchpad_bytes -= chunk.size_bytes;
-        if chunk.at == expected_at {
+        self.scratchpad_bytes -= chunk.size_bytes();
+        if chunk.at() == expected_at {
             return None;
         }
         self.scratchpad_complaints += 1;
         Some(ScratchpadOrder {
-            at: chunk.at,
+            at: chunk.at(),
             expected_at,
         })
     }

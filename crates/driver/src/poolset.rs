@@ -91,20 +91,20 @@ impl<A: Arena> PoolSet<A> {
 
     /// Gives a chunk's place back; the complaint, if it was a scratchpad page out of turn.
     pub(crate) fn give_back(&mut self, chunk: &Chunk) -> Option<ScratchpadOrder> {
-        match chunk.place {
+        match chunk.place() {
             Place::Main | Place::Small => self
                 .channels
-                .get_mut(chunk.channel.index())?
+                .get_mut(chunk.channel().index())?
                 .give_back(chunk),
             Place::Coherent => {
-                self.zone.free(self.host_of(chunk.at), chunk.size_bytes);
+                self.zone.free(self.host_of(chunk.at()), chunk.size_bytes());
                 None
             }
             Place::Reserve { pool, page } => {
-                let at = self.host_of(chunk.at);
+                let at = self.host_of(chunk.at());
                 self.reserves
                     .get_mut(pool as usize)?
-                    .give_back(page, at, chunk.size_bytes);
+                    .give_back(page, at, chunk.size_bytes());
                 None
             }
         }
@@ -133,11 +133,11 @@ impl<A: Arena> PoolSet<A> {
                 align_bytes: request.align_bytes,
             });
         }
-        if request.category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE {
-            return Err(AllocError::HostScratchpad);
-        }
         if size_bytes == 0 {
             return Err(AllocError::ZeroSize);
+        }
+        if request.category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE {
+            return Err(AllocError::HostScratchpad);
         }
         if let Some(at) = self.zone.alloc(size_bytes) {
             return Ok((self.layout.host_to_bus(at), Place::Coherent));

@@ -88,26 +88,26 @@ impl Usage {
 
     pub(crate) fn charge(&mut self, chunk: &Chunk) {
         for balance in self.of(chunk) {
-            balance.up(chunk.size_bytes);
+            balance.up(chunk.size_bytes());
         }
     }
 
     pub(crate) fn discharge(&mut self, chunk: &Chunk) {
         for balance in self.of(chunk) {
-            balance.down(chunk.size_bytes);
+            balance.down(chunk.size_bytes());
         }
     }
 
     /// The two counters that a chunk is charged to. A category's counter is never a total, so they
     /// are two.
     fn of(&mut self, chunk: &Chunk) -> [&mut Balance; 2] {
-        let core = Key::Core(chunk.core).index();
-        let (total, key) = match chunk.location {
+        let core = Key::Core(chunk.core()).index();
+        let (total, key) = match chunk.location() {
             Location::Host => (Counter::HostTotal, Key::Device.index()),
             Location::Device => (Counter::DeviceTotal, core),
         };
         let (totals, categories) = self.balances.split_at_mut(TOTALS);
-        let category = chunk.category.counter(chunk.location).index() - TOTALS;
+        let category = chunk.category().counter(chunk.location()).index() - TOTALS;
         [
             &mut totals[total.index()][core],
             &mut categories[category][key],

@@ -24,13 +24,9 @@
 
 use std::sync::OnceLock;
 
-use glia_abi::addr::BusAddr;
-use glia_abi::handle::{Channel, CoreId, McHandle, Pid};
-use glia_abi::mem::{Lifespan, Location};
-use glia_abi::usage::Category;
+use glia_abi::handle::McHandle;
 
-use super::{Chunk, ChunkRef, DeadChunk, PinError, Place, low_u32};
-use crate::site::SiteId;
+use super::{Chunk, ChunkRef, DeadChunk, PinError, low_u32};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// A record as it lies in memory. Every field is an atomic of its own; see the module for when they
@@ -42,7 +38,7 @@ struct Slot {
     life: AtomicU64,
     at: AtomicU64,
     size_bytes: AtomicU64,
-    /// Category in the high half; below, [`Traits`].
+    /// As [`Chunk`] packs them.
     traits: AtomicU64,
     birth: AtomicU64,
     owner: AtomicU32,
@@ -63,38 +59,6 @@ const LIVE: u64 = 1;
 const PIN: u64 = 1 << 1;
 /// All pins in `life`.
 const PINS: u64 = (1 << 32) - PIN;
-
-/// The fixed properties of a chunk, packed into 32 bits.
-struct Traits;
-
-impl Traits {
-    const CHANNEL: u32 = 0; // 4 bits
-    const CORE: u32 = 4; // 4 bits
-    const LOCATION: u32 = 8; // 1 bit
-    const LIFESPAN: u32 = 9; // 2 bits
-    const PLACE: u32 = 11; // 3 bits
-    const PAGE: u32 = 14; // 18 bits
-
-    fn pack(chunk: &Chunk) -> u64 {
-        let (place, page) = match chunk.place {
-            Place::Main => (0, 0),
-            Place::Small => (1, 0),
-            Place::Coherent => (2, 0),
-            Place::Reserve { pool, page } => (3 + pool, page),
-        };
-        let low = (chunk.channel.get() << Self::CHANNEL)
-            | (chunk.core.get() << Self::CORE)
-            | (u32::from(chunk.location == Location::Device) << Self::LOCATION)
-            | ((chunk.lifespan.value() - 1) << Self::LIFESPAN)
-            | (place << Self::PLACE)
-            | (page << Self::PAGE);
-        (u64::from(chunk.category.0) << 32) | u64::from(low)
-    }
-}
-
-/// Reserve pools have at most this many pages (driver 2.27: an `int` of bytes in pages of 256 KiB
-/// is 8,192).
-pub(crate) const RESERVE_PAGES_MAX: u32 = 1 << 18;
 
 /// Slots in the first segment; each further one doubles. (loom keeps a history of every atomic, so
 /// there it gets few.)
@@ -176,15 +140,7 @@ impl ChunkSlab {
     pub(crate) fn bring_to_life(&self, free: &mut FreeSlots, chunk: &Chunk) -> Option<ChunkRef> {
         let number = self.take(free)?;
         let slot = self.slot(number);
-        slot.at.store(chunk.at.get(), Ordering::Relaxed);
-        slot.size_bytes.store(chunk.size_bytes, Ordering::Relaxed);
-        slot.traits.store(Traits::pack(chunk), Ordering::Relaxed);
-        slot.birth.store(chunk.birth, Ordering::Relaxed);
-        slot.owner.store(chunk.owner.get(), Ordering::Relaxed);
-        slot.site.store(chunk.site.get(), Ordering::Relaxed);
-        slot.handle
-            .store(chunk.handle.map_or(0, McHandle::get), Ordering::Relaxed);
-        slot.refs.store(chunk.refs, Ordering::Relaxed);
+        slot.write(chunk);
         let generation = low_u32(slot.life.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         // ORDER: the fields above come before the generation that vouches for them.
         slot.life.store(live(generation), Ordering::Release);
@@ -344,41 +300,27 @@ pub(crate) struct Links<'a> {
 
 impl Slot {
     fn copy(&self) -> Chunk {
-        let traits = self.traits.load(Ordering::Relaxed);
-        let low = low_u32(traits);
-        let field = |shift: u32, bits: u32| (low >> shift) & ((1 << bits) - 1);
         Chunk {
-            at: BusAddr::new(self.at.load(Ordering::Relaxed)),
+            at: self.at.load(Ordering::Relaxed),
             size_bytes: self.size_bytes.load(Ordering::Relaxed),
-            location: if field(Traits::LOCATION, 1) == 1 {
-                Location::Device
-            } else {
-                Location::Host
-            },
-            place: match field(Traits::PLACE, 3) {
-                0 => Place::Main,
-                1 => Place::Small,
-                2 => Place::Coherent,
-                pool => Place::Reserve {
-                    pool: pool - 3,
-                    page: field(Traits::PAGE, 18),
-                },
-            },
-            channel: Channel::new(field(Traits::CHANNEL, 4)),
-            core: CoreId::new(field(Traits::CORE, 4)),
-            lifespan: match field(Traits::LIFESPAN, 2) {
-                0 => Lifespan::Local,
-                1 => Lifespan::CurrentProcess,
-                2 => Lifespan::AllProcess,
-                _ => Lifespan::Device,
-            },
-            category: Category(low_u32(traits >> 32)),
-            owner: Pid::new(self.owner.load(Ordering::Relaxed)),
-            handle: McHandle::new(self.handle.load(Ordering::Relaxed)),
-            refs: self.refs.load(Ordering::Relaxed),
-            site: SiteId::new(self.site.load(Ordering::Relaxed)),
+            traits: self.traits.load(Ordering::Relaxed),
             birth: self.birth.load(Ordering::Relaxed),
+            owner: self.owner.load(Ordering::Relaxed),
+            site: self.site.load(Ordering::Relaxed),
+            handle: self.handle.load(Ordering::Relaxed),
+            refs: self.refs.load(Ordering::Relaxed),
         }
+    }
+
+    fn write(&self, chunk: &Chunk) {
+        self.at.store(chunk.at, Ordering::Relaxed);
+        self.size_bytes.store(chunk.size_bytes, Ordering::Relaxed);
+        self.traits.store(chunk.traits, Ordering::Relaxed);
+        self.birth.store(chunk.birth, Ordering::Relaxed);
+        self.owner.store(chunk.owner, Ordering::Relaxed);
+        self.site.store(chunk.site, Ordering::Relaxed);
+        self.handle.store(chunk.handle, Ordering::Relaxed);
+        self.refs.store(chunk.refs, Ordering::Relaxed);
     }
 }
 
@@ -400,12 +342,19 @@ fn segment_of(number: u32) -> (usize, usize) {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
+    use glia_abi::addr::BusAddr;
+    use glia_abi::handle::{Channel, CoreId, Pid};
+    use glia_abi::mem::{Lifespan, Location};
+    use glia_abi::usage::Category;
+
+    use super::super::{NewChunk, Place, RESERVE_PAGES_MAX};
     use super::*;
+    use crate::site::SiteId;
 
     const HEADS: u32 = 19;
 
-    fn some_chunk(at: u64) -> Chunk {
-        Chunk {
+    fn some_facts(at: u64) -> NewChunk {
+        NewChunk {
             at: BusAddr::new(at),
             size_bytes: 8192,
             location: Location::Device,
@@ -415,11 +364,13 @@ mod tests {
             lifespan: Lifespan::AllProcess,
             category: Category(u32::MAX),
             owner: Pid::new(77),
-            handle: None,
-            refs: 1,
             site: SiteId::UNKNOWN,
             birth: 5,
         }
+    }
+
+    fn some_chunk(at: u64) -> Chunk {
+        some_facts(at).into()
     }
 
     #[test]
@@ -438,15 +389,28 @@ mod tests {
         for place in places {
             for lifespan in Lifespan::ALL {
                 for location in [Location::Host, Location::Device] {
-                    let chunk = Chunk {
+                    let facts = NewChunk {
                         place,
                         lifespan,
                         location,
-                        ..some_chunk(0x1000)
+                        ..some_facts(0x1000)
                     };
-                    let reference = slab.bring_to_life(&mut free, &chunk).unwrap();
-                    assert_eq!(slab.read(reference), Some(chunk));
-                    assert_eq!(slab.read_slot(reference.slot()), Some((reference, chunk)));
+                    let reference = slab.bring_to_life(&mut free, &facts.into()).unwrap();
+                    let (found, chunk) = slab.read_slot(reference.slot()).unwrap();
+                    assert_eq!((found, slab.read(reference)), (reference, Some(chunk)));
+                    assert_eq!(
+                        (chunk.at(), chunk.size_bytes()),
+                        (facts.at, facts.size_bytes)
+                    );
+                    assert_eq!((chunk.place(), chunk.location()), (place, location));
+                    assert_eq!((chunk.channel(), chunk.core()), (facts.channel, facts.core));
+                    assert_eq!(
+                        (chunk.lifespan(), chunk.category()),
+                        (lifespan, facts.category)
+                    );
+                    assert_eq!((chunk.owner(), chunk.site()), (facts.owner, facts.site));
+                    assert_eq!((chunk.birth(), chunk.refs()), (facts.birth, 1));
+                    assert_eq!(chunk.handle(), None);
                 }
             }
         }
@@ -462,7 +426,7 @@ mod tests {
         let second = slab.bring_to_life(&mut free, &some_chunk(0x2000)).unwrap();
         assert_eq!(second.slot(), first.slot());
         assert_eq!(slab.read(first), None);
-        assert_eq!(slab.read(second).unwrap().at, BusAddr::new(0x2000));
+        assert_eq!(slab.read(second).unwrap().at(), BusAddr::new(0x2000));
     }
 
     #[test]
@@ -510,7 +474,7 @@ mod tests {
             .collect();
         assert_eq!(before, std::ptr::from_ref(slab.slot(first.slot())));
         for (n, reference) in (1..5000_u64).zip(refs) {
-            assert_eq!(slab.read(reference).unwrap().at, BusAddr::new(n * 4096));
+            assert_eq!(slab.read(reference).unwrap().at(), BusAddr::new(n * 4096));
         }
     }
 

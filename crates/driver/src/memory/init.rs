@@ -108,7 +108,7 @@ impl<A: Arena> DeviceMemory<A> {
             params,
             handle_limit,
         } = config;
-        let handles =
+        let (handles, free_handles) =
             HandleTable::new(handle_limit, &*faults).map_err(|_| InitError::HandleTable)?;
         let pools = PoolSet::new(device, layout, &params, host, &*faults)
             .map_err(|NoPool| InitError::Pool)?;
@@ -117,6 +117,7 @@ impl<A: Arena> DeviceMemory<A> {
         let set = Set {
             pools,
             free_slots,
+            free_handles,
             processes: AttachSlots::default(),
             usage: Usage::default(),
             open_files: 0,
@@ -161,11 +162,11 @@ impl<A: Arena> DeviceMemory<A> {
                 .map_err(|cause| InitError::Carveout { channel, cause })?;
             if let Some(record) = self
                 .chunk(carveout)
-                .filter(|record| record.at != region.start())
+                .filter(|record| record.at() != region.start())
             {
                 return Err(InitError::CarveoutMoved {
                     channel,
-                    at: record.at,
+                    at: record.at(),
                     start: region.start(),
                 });
             }

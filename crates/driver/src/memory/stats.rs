@@ -1,7 +1,7 @@
 //! What a device's memory says of itself: facts that never change, and a snapshot of its books.
 
 use glia_abi::addr::{BusAddr, Span};
-use glia_abi::handle::{Channel, Pid, SlotId};
+use glia_abi::handle::{Channel, McHandle, Pid, SlotId};
 
 use super::{CARVEOUT_SIZE_BYTES, DeviceMemory};
 use crate::arena::Arena;
@@ -88,6 +88,19 @@ pub struct ListLengths {
     pub all: u64,
     /// Chunks that live as long as the device.
     pub device: u64,
+}
+
+/// The handle table's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandleStats {
+    /// Whether the table is down.
+    pub is_down: bool,
+    /// The handle that the next allocation gives if it succeeds; `None` when the table is down.
+    pub next: Option<McHandle>,
+    /// Pages of 8,192 cells in use.
+    pub pages: u32,
+    /// Cells of the table, index 0 included.
+    pub limit: u32,
 }
 
 /// The books of a device at one moment.
@@ -177,7 +190,7 @@ impl<A: Arena> DeviceMemory<A> {
             held_bytes: set
                 .held
                 .iter()
-                .map(|&chunk| self.slab.read_dead(chunk).size_bytes)
+                .map(|&chunk| self.slab.read_dead(chunk).size_bytes())
                 .sum(),
             channels: channels.collect(),
             reserves: set.pools.reserves().each_ref().map(|reserve| ReserveStats {
@@ -193,6 +206,18 @@ impl<A: Arena> DeviceMemory<A> {
                 device: length(ListId::Device),
             },
             processes: processes.collect(),
+        }
+    }
+
+    /// The state of the handle table.
+    #[must_use]
+    pub fn handle_stats(&self) -> HandleStats {
+        let set = self.lock();
+        HandleStats {
+            is_down: self.handles.is_down(),
+            next: set.free_handles.next(),
+            pages: self.handles.pages(),
+            limit: self.handles.limit(),
         }
     }
 

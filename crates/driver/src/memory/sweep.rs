@@ -200,7 +200,7 @@ impl<A: Arena> DeviceMemory<A> {
         if set.held.is_empty() {
             set.pools.return_reserves();
         }
-        self.handles.shut_down();
+        self.handles.shut_down(&mut set.free_handles);
         result
     }
 
@@ -232,7 +232,7 @@ impl<A: Arena> DeviceMemory<A> {
         let mut sweep = Sweep::default();
         let chunks: Vec<ChunkRef> = lifespan::iter(&self.slab, ListId::Device).collect();
         for chunk in chunks {
-            if self.chunk(chunk).is_some_and(|record| record.refs > 1) {
+            if self.chunk(chunk).is_some_and(|record| record.refs() > 1) {
                 sweep.forced.push(chunk);
             }
             let complaint = self.free_by_force(set, caller, chunk);

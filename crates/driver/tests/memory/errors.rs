@@ -73,28 +73,31 @@ fn the_first_check_that_fails_decides() {
 }
 
 #[test]
-fn host_requests_are_checked_for_alignment_then_category_then_size() {
-    let empty = AllocRequest::host(0);
+fn host_requests_are_checked_for_alignment_then_size_then_category() {
     let scratchpad = AllocRequest {
         category: Category::CONTIGUOUS_SCRATCHPAD_DEVICE,
-        ..empty
+        ..AllocRequest::host(4096)
+    };
+    let empty = AllocRequest {
+        size_bytes: 0,
+        ..scratchpad
     };
     let aligned = AllocRequest {
         align_bytes: 1,
-        ..scratchpad
+        ..empty
     };
-    let refusals = [aligned, scratchpad, empty].map(refusal);
+    let refusals = [aligned, empty, scratchpad].map(refusal);
     assert_eq!(
         refusals,
         [
             AllocError::HostAligned { align_bytes: 1 },
+            AllocError::ZeroSize,
             AllocError::HostScratchpad,
-            AllocError::ZeroSize
         ]
     );
     assert_eq!(
         refusals.map(|error| error.errno()),
-        [Errno::EINVAL, Errno::EINVAL, Errno::ENOMEM]
+        [Errno::EINVAL, Errno::ENOMEM, Errno::EINVAL]
     );
 }
 

@@ -13,7 +13,6 @@ use glia_abi::mem::Lifespan;
 use glia_abi::port::HostMemory;
 use glia_driver::alloc::AllocRequest;
 use glia_driver::chunk::ChunkRef;
-use glia_driver::handles::Object;
 use glia_driver::memory::{DeviceMemory, InitError};
 
 /// What one run came to.
@@ -97,7 +96,7 @@ fn script(host: &Arc<TestHost>, faults: Arc<dyn Faults>) -> Outcome {
                 .unwrap()
         });
     memory.free(PID, chunk).unwrap();
-    let table_down = memory.handles().is_down();
+    let table_down = memory.handle_stats().is_down;
     memory.flush(PID);
     assert!(memory.release(PID).is_some());
     assert_balanced(&memory);
@@ -124,7 +123,7 @@ fn assert_balanced(memory: &DeviceMemory) {
         );
         let chunks = memory.channel_chunks(channel);
         assert_eq!(
-            chunks.iter().map(|chunk| chunk.size_bytes).sum::<u64>(),
+            chunks.iter().map(|chunk| chunk.size_bytes()).sum::<u64>(),
             books.allocated_bytes
         );
         live += books.allocated_bytes;
@@ -206,13 +205,10 @@ fn a_missing_page_takes_the_handle_table_down_and_nothing_else() {
         .unwrap();
     let handle = memory.publish(chunk).unwrap();
     for number in 0..8189 {
-        memory
-            .handles()
-            .alloc(Object::Other(number), &NoPages)
-            .unwrap();
+        memory.issue_handle(number).unwrap();
     }
-    assert!(memory.handles().alloc(Object::Other(0), &NoPages).is_err());
-    assert!(memory.handles().is_down());
+    assert!(memory.issue_handle(0).is_err());
+    assert!(memory.handle_stats().is_down);
     assert_eq!(memory.resolve(handle), None);
     let second = memory
         .alloc(PID, &AllocRequest::device(4096, Channel::new(0)))

@@ -60,7 +60,7 @@ fn a_promotion_moves_the_chunk_and_not_its_lifespan() {
     memory.add_ref(chunk).unwrap();
     let kept = memory.expire(PID, Lifespan::Local).unwrap().kept;
     assert_eq!(kept[0].list.to_string(), "process0");
-    assert_eq!(memory.chunk(chunk).unwrap().lifespan, Lifespan::Local);
+    assert_eq!(memory.chunk(chunk).unwrap().lifespan(), Lifespan::Local);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_handle_freed_under_its_chunk_is_somebody_elses_when_the_chunk_dies() {
         take(&memory, PID, Lifespan::Device),
     );
     let handle = memory.publish(first).unwrap();
-    memory.handles().free(handle).unwrap();
+    memory.free_handle(handle).unwrap();
     assert_eq!(
         memory.publish(second),
         Ok(handle),
@@ -156,9 +156,9 @@ fn every_allocation_carries_its_site_and_age() {
     let [older, newer] =
         [(); 2].map(|()| memory.chunk(memory.alloc(PID, &request).unwrap()).unwrap());
     assert_eq!(
-        memory.sites().name(older.site).as_deref(),
+        memory.sites().name(older.site()).as_deref(),
         Some("load weights")
     );
-    assert!(older.birth < newer.birth);
-    assert_eq!(older.location, Location::Device);
+    assert!(older.birth() < newer.birth());
+    assert_eq!(older.location(), Location::Device);
 }

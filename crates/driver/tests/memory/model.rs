@@ -310,11 +310,14 @@ impl Model {
     }
 
     fn place_host(&mut self, request: &AllocRequest, size: u64) -> Result<Place, Refused> {
-        if request.align_bytes != 0 || request.category.0 == 19 {
+        if request.align_bytes != 0 {
             return Err(Refused::Einval);
         }
         if size == 0 {
             return Err(Refused::Enomem);
+        }
+        if request.category.0 == 19 {
+            return Err(Refused::Einval);
         }
         if size <= self.host_left {
             return Ok(Place::Coherent);
@@ -496,7 +499,7 @@ impl<A: Arena> Pair<A> {
                     return;
                 };
                 assert_eq!(
-                    self.real.handles().free(handle).is_ok(),
+                    self.real.free_handle(handle).is_ok(),
                     self.model.free_handle(number)
                 );
             }
@@ -506,7 +509,7 @@ impl<A: Arena> Pair<A> {
                     .real
                     .chunk(chunk)
                     .unwrap()
-                    .at
+                    .at()
                     .checked_add(offset)
                     .unwrap();
                 let holds = |c: &ChunkRef| self.real.chunk(*c).unwrap().span().contains(at);
@@ -559,13 +562,13 @@ impl<A: Arena> Pair<A> {
             (Ok(reference), Ok((at, size, place))) => {
                 let record = self.real.chunk(reference).unwrap();
                 if let Some(at) = at {
-                    assert_eq!(record.at, BusAddr::new(at));
+                    assert_eq!(record.at(), BusAddr::new(at));
                 }
                 assert_eq!(
-                    (record.size_bytes, record.place, record.refs),
+                    (record.size_bytes(), record.place(), record.refs()),
                     (size, place, 1)
                 );
-                let at = at.or_else(|| self.offset_in_page(place, record.at));
+                let at = at.or_else(|| self.offset_in_page(place, record.at()));
                 self.model.stamp(
                     pid,
                     reference,
@@ -705,9 +708,9 @@ impl<A: Arena> Pair<A> {
             let mut chunks: Vec<_> = live
                 .iter()
                 .map(|(_, c)| *c)
-                .filter(|c| c.location == Location::Device && c.channel == channel)
+                .filter(|c| c.location() == Location::Device && c.channel() == channel)
                 .collect();
-            chunks.sort_by_key(|chunk| chunk.at);
+            chunks.sort_by_key(|chunk| chunk.at());
             assert_eq!(self.real.channel_chunks(channel), chunks);
             for pair in chunks.windows(2) {
                 assert!(!pair[0].span().overlaps(pair[1].span()));
@@ -715,8 +718,8 @@ impl<A: Arena> Pair<A> {
         }
         let bytes = |location| {
             live.iter()
-                .filter(|(_, c)| c.location == location)
-                .map(|(_, c)| c.size_bytes)
+                .filter(|(_, c)| c.location() == location)
+                .map(|(_, c)| c.size_bytes())
                 .sum::<u64>()
         };
         assert_eq!(
@@ -728,17 +731,17 @@ impl<A: Arena> Pair<A> {
                 std::iter::once(Key::Device).chain((0..8).map(|core| Key::Core(CoreId::new(core))))
             {
                 let charged = |c: &glia_driver::chunk::Chunk| {
-                    let (total, category_key) = match c.location {
+                    let (total, category_key) = match c.location() {
                         Location::Host => (Counter::HostTotal, Key::Device),
-                        Location::Device => (Counter::DeviceTotal, Key::Core(c.core)),
+                        Location::Device => (Counter::DeviceTotal, Key::Core(c.core())),
                     };
-                    (counter, key) == (total, Key::Core(c.core))
-                        || (counter, key) == (c.category.counter(c.location), category_key)
+                    (counter, key) == (total, Key::Core(c.core()))
+                        || (counter, key) == (c.category().counter(c.location()), category_key)
                 };
                 let sum: u64 = live
                     .iter()
                     .filter(|(_, c)| charged(c))
-                    .map(|(_, c)| c.size_bytes)
+                    .map(|(_, c)| c.size_bytes())
                     .sum();
                 assert_eq!(
                     usage.balance(counter, key).total_bytes,

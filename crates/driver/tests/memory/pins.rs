@@ -18,18 +18,18 @@ fn page() -> AllocRequest {
 fn a_pinned_range_is_given_to_nobody_before_the_last_unpin() {
     let memory = fresh();
     let chunk = memory.alloc(PID, &page()).unwrap();
-    let at = memory.chunk(chunk).unwrap().at;
+    let at = memory.chunk(chunk).unwrap().at();
     let pins = [memory.pin(chunk).unwrap(), memory.pin(chunk).unwrap()];
     assert_eq!(memory.free(PID, chunk), Ok(Freed::Held));
     for pin in pins {
         let other = memory.alloc(PID, &page()).unwrap();
-        assert_ne!(memory.chunk(other).unwrap().at, at);
+        assert_ne!(memory.chunk(other).unwrap().at(), at);
         memory.free(PID, other).unwrap();
-        assert_eq!(pin.record().at, at);
+        assert_eq!(pin.record().at(), at);
     }
     let next = memory.alloc(PID, &page()).unwrap();
     assert_eq!(
-        memory.chunk(next).unwrap().at,
+        memory.chunk(next).unwrap().at(),
         at,
         "with the last pin the place is free"
     );
@@ -40,7 +40,7 @@ fn a_chunk_that_dies_pinned_is_dead_to_everybody_else() {
     let memory = fresh();
     let chunk = memory.alloc(PID, &page()).unwrap();
     let handle = memory.publish(chunk).unwrap();
-    let at = memory.chunk(chunk).unwrap().at;
+    let at = memory.chunk(chunk).unwrap().at();
     let pin = memory.pin_handle(handle).unwrap();
     memory.free(PID, chunk).unwrap();
     assert_eq!(
@@ -83,7 +83,7 @@ fn a_pin_by_address_holds_the_chunk_around_it() {
     let chunk = memory
         .alloc(PID, &AllocRequest::device(3 * 4096, Channel::new(1)))
         .unwrap();
-    let at = memory.chunk(chunk).unwrap().at.checked_add(9000).unwrap();
+    let at = memory.chunk(chunk).unwrap().at().checked_add(9000).unwrap();
     assert_eq!(memory.pin_at(at).unwrap().chunk(), chunk);
     assert!(memory.pin_at(at.checked_add(4096).unwrap()).is_none());
 }
@@ -112,7 +112,7 @@ fn a_scratchpad_page_held_by_a_pin_keeps_its_place_in_the_stack() {
     memory.free(PID, chunk).unwrap();
     let next = memory.alloc(PID, &scratchpad).unwrap();
     assert!(
-        memory.chunk(next).unwrap().at < pin.record().at,
+        memory.chunk(next).unwrap().at() < pin.record().at(),
         "the page below the one that is held"
     );
     drop(pin);

@@ -33,7 +33,7 @@ fn with_params(params: ModuleParams) -> DeviceMemory {
 
 fn place(memory: &DeviceMemory, request: AllocRequest) -> (u64, Place) {
     let record = memory.chunk(memory.alloc(PID, &request).unwrap()).unwrap();
-    (record.at.get(), record.place)
+    (record.at().get(), record.place())
 }
 
 fn plain(size_bytes: u64) -> AllocRequest {
@@ -48,7 +48,7 @@ fn scratchpad(size_bytes: u64) -> AllocRequest {
 }
 
 fn at(memory: &DeviceMemory, chunk: ChunkRef) -> u64 {
-    memory.chunk(chunk).unwrap().at.get()
+    memory.chunk(chunk).unwrap().at().get()
 }
 
 #[test]
@@ -300,9 +300,9 @@ fn chunks_between_pages_are_found_by_every_address_of_theirs() {
         .collect();
     for chunk in chunks {
         let record = memory.chunk(chunk).unwrap();
-        assert_eq!(record.at.get() % 4096, 1000);
+        assert_eq!(record.at().get() % 4096, 1000);
         for offset in [0, 1, 3095, 3096, 4095] {
-            let found = memory.search(record.at.checked_add(offset).unwrap());
+            let found = memory.search(record.at().checked_add(offset).unwrap());
             assert_eq!(found, Some((chunk, record)), "offset {offset}");
         }
     }

@@ -35,24 +35,24 @@ fn a_copy_never_mixes_two_lives_and_a_living_chunk_is_always_found() {
             let mut hits = 0_u64;
             for lookup in 0..100_000_u64 {
                 let (found, _) = memory
-                    .search(anchor.at.checked_add(lookup % 12_288).unwrap())
+                    .search(anchor.at().checked_add(lookup % 12_288).unwrap())
                     .unwrap();
                 assert_eq!(
-                    memory.chunk(found).unwrap().at,
-                    anchor.at,
+                    memory.chunk(found).unwrap().at(),
+                    anchor.at(),
                     "the anchor lives through every lookup"
                 );
                 let handle = McHandle::new(last_handle.load(Ordering::Relaxed)).unwrap();
-                let near = anchor.at.checked_add(12_288 + lookup % 65_536).unwrap();
+                let near = anchor.at().checked_add(12_288 + lookup % 65_536).unwrap();
                 let records = [
                     memory.resolve(handle).and_then(|chunk| memory.chunk(chunk)),
                     memory.search(near).map(|(_, record)| record),
                 ];
                 for record in records.into_iter().flatten() {
                     hits += 1;
-                    let pages = record.size_bytes / 4096;
-                    assert_eq!(u64::from(record.category.0), pages * 1000);
-                    assert_eq!(u64::from(record.owner.get()), pages);
+                    let pages = record.size_bytes() / 4096;
+                    assert_eq!(u64::from(record.category().0), pages * 1000);
+                    assert_eq!(u64::from(record.owner().get()), pages);
                 }
             }
             done.store(true, Ordering::Relaxed);
@@ -142,7 +142,7 @@ fn a_pinned_range_never_belongs_to_two() {
         for round in 0.. {
             let pages = 1 + round % 7;
             let chunk = memory.alloc(PID, &request(pages)).unwrap();
-            last_at.store(memory.chunk(chunk).unwrap().at.get(), Ordering::Relaxed);
+            last_at.store(memory.chunk(chunk).unwrap().at().get(), Ordering::Relaxed);
             last_handle.store(memory.publish(chunk).unwrap().get(), Ordering::Relaxed);
             live.push_back(chunk);
             if live.len() > 3 {

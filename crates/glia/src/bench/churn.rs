@@ -97,12 +97,12 @@ impl<A: Arena> Churn<A> {
         for chunk in self.rig.chunks() {
             // First fit without a gap: chunks and, for now, plugs in the holes, in address order.
             let hole_bytes = end
-                .and_then(|end| chunk.at.checked_offset_from(end))
+                .and_then(|end| chunk.at().checked_offset_from(end))
                 .unwrap_or(0);
             if hole_bytes > 0 {
                 plugs.push(rig.take(&request(hole_bytes))?);
             }
-            chunks.push(rig.take(&request(chunk.size_bytes))?);
+            chunks.push(rig.take(&request(chunk.size_bytes()))?);
             end = Some(chunk.span().end());
         }
         for plug in plugs {

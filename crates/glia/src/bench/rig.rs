@@ -118,7 +118,7 @@ impl<A: Arena> Rig<A> {
     /// The chunks of the bench in address order.
     pub(super) fn chunks(&self) -> Vec<Chunk> {
         let mut chunks = self.memory.channel_chunks(CHANNEL);
-        chunks.retain(|chunk| chunk.owner == CALLER);
+        chunks.retain(|chunk| chunk.owner() == CALLER);
         chunks
     }
 }

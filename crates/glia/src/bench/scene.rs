@@ -1,7 +1,6 @@
 //! Scenes: what lies in memory, what is asked of it, and the two sides that it is asked of.
 
 use glia_driver::arena::{ExtentTree, NaiveBitmap};
-use glia_driver::handles::HandleTable;
 use slab::Slab;
 
 use super::BenchError;
@@ -10,7 +9,7 @@ use super::records;
 use super::rig::{Ask, Ground};
 use super::search;
 use super::steady::Steady;
-use super::tables::InUse;
+use super::tables::{Handles, InUse};
 use super::timing::Subject;
 
 /// What lies in memory and what is asked of it.
@@ -86,7 +85,7 @@ impl Scene {
                 sides(busy, with_peer.then_some(Ok(idle)))
             }
             Self::Table { live } => sides(
-                InUse::<HandleTable>::with(live)?,
+                InUse::<Handles>::with(live)?,
                 with_peer.then(|| InUse::<Slab<u64>>::with(live)),
             ),
             Self::Record { live } => {

@@ -60,11 +60,11 @@ impl Town {
             let mut numbers = std::iter::repeat_with(|| rng.below(chunks.len()));
             let number = numbers.find(|&number| is_asked(number));
             let chunk = chunks[number.unwrap_or(0)];
-            let offset_bytes = rng.below(usize::try_from(chunk.size_bytes).unwrap_or(1));
+            let offset_bytes = rng.below(usize::try_from(chunk.size_bytes()).unwrap_or(1));
             chunk
-                .at
+                .at()
                 .checked_add(offset_bytes as u64)
-                .unwrap_or(chunk.at)
+                .unwrap_or(chunk.at())
         };
         Ok(Self {
             probes: (0..PROBES).map(inside).collect(),
@@ -76,7 +76,7 @@ impl Town {
     fn map(&self) -> Map {
         let starts = self.chunks.iter().enumerate();
         starts
-            .map(|(slot, chunk)| (chunk.at.get(), (chunk.size_bytes, slot)))
+            .map(|(slot, chunk)| (chunk.at().get(), (chunk.size_bytes(), slot)))
             .collect()
     }
 }
@@ -93,7 +93,18 @@ pub(super) fn sides(live: u32, pages_max: u32) -> Result<(impl Subject, impl Sub
     let records: Vec<Record> = town
         .chunks
         .iter()
-        .map(|chunk| Record([chunk.at.get(), chunk.size_bytes, chunk.birth, 0, 0, 0, 0, 0]))
+        .map(|chunk| {
+            Record([
+                chunk.at().get(),
+                chunk.size_bytes(),
+                chunk.birth(),
+                0,
+                0,
+                0,
+                0,
+                0,
+            ])
+        })
         .collect();
     let in_map = move |at| slot_in(&map, at).map(|slot| (slot, records[slot]));
     let (rig, probes) = (town.rig, town.probes);
@@ -112,7 +123,7 @@ pub(super) fn bare_sides(
     let map = town.map();
     let index = AddressIndex::new(town.rig.layout().regions());
     for (slot, chunk) in (0..).zip(&town.chunks) {
-        index.insert(chunk.at, slot);
+        index.insert(chunk.at(), slot);
     }
     let probes = town.probes;
     Ok((
@@ -136,7 +147,7 @@ pub(super) fn beside_a_writer(
     let town = Town::new(live, pages_max, |number| number % WRITERS_SHARE != 0)?;
     let (rig, probes) = (Arc::new(town.rig), town.probes);
     let writers = town.chunks.iter().step_by(WRITERS_SHARE);
-    let writers = writers.filter_map(|chunk| Some((rig.search(chunk.at)?.0, chunk.size_bytes)));
+    let writers = writers.filter_map(|chunk| Some((rig.search(chunk.at())?.0, chunk.size_bytes())));
     let writer = Writer {
         herd: Herd::of(writers.collect()),
         rig: Arc::clone(&rig),

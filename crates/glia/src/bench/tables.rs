@@ -1,14 +1,13 @@
 //! Tables alone: the driver's handle table beside `slab::Slab<u64>`.
 //!
 //! Both hand out small numbers, last freed first, and answer what lies behind one. The driver's
-//! takes a lock to hand out and to take back, and lets other threads find meanwhile; the slab does
-//! neither.
+//! lets other threads find meanwhile; the slab does not.
 
 use std::time::Instant;
 
 use glia_abi::fault::NoFaults;
 use glia_abi::handle::McHandle;
-use glia_driver::handles::{HANDLE_LIMIT, HandleTable, Object};
+use glia_driver::handles::{FreeHandles, HANDLE_LIMIT, HandleTable, Object};
 use slab::Slab;
 
 use super::BenchError;
@@ -32,26 +31,31 @@ pub(super) trait Table: Sized {
     fn remove(&mut self, key: Self::Key) -> Result<(), BenchError>;
 }
 
-impl Table for HandleTable {
+/// The driver's table with its free chain.
+pub(super) type Handles = (HandleTable, FreeHandles);
+
+impl Table for Handles {
     type Key = McHandle;
 
     fn new() -> Result<Self, BenchError> {
-        Ok(Self::new(HANDLE_LIMIT, &NoFaults)?)
+        Ok(HandleTable::new(HANDLE_LIMIT, &NoFaults)?)
     }
 
     fn insert(&mut self, value: u32) -> Result<McHandle, BenchError> {
-        Ok(self.alloc(Object::Other(value), &NoFaults)?)
+        let (table, free) = self;
+        Ok(table.alloc(free, Object::Other(value), &NoFaults)?)
     }
 
     fn get(&self, handle: McHandle) -> Option<u64> {
-        match self.find(handle)? {
+        match self.0.find(handle)? {
             Object::Other(value) => Some(u64::from(value)),
             Object::Chunk(_) => None,
         }
     }
 
     fn remove(&mut self, handle: McHandle) -> Result<(), BenchError> {
-        Ok(self.free(handle)?)
+        let (table, free) = self;
+        Ok(table.free(free, handle)?)
     }
 }
 

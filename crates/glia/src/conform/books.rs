@@ -52,12 +52,12 @@ impl Books {
 
     /// Notes a chunk that was just made under this id.
     pub fn born(&mut self, id: ChunkId, chunk: ChunkRef, record: &Chunk) {
-        let reserve = match record.place {
+        let reserve = match record.place() {
             Place::Reserve { pool, .. } => Some(pool as usize),
             Place::Main | Place::Small | Place::Coherent => None,
         };
         if let Some(book) = reserve.and_then(|pool| self.reserves.get_mut(pool)) {
-            book.live_bytes += record.size_bytes;
+            book.live_bytes += record.size_bytes();
         }
         self.by_id.insert(id, Some(chunk));
         self.by_chunk.insert(
@@ -65,7 +65,7 @@ impl Books {
             Known {
                 id,
                 is_live: true,
-                size_bytes: record.size_bytes,
+                size_bytes: record.size_bytes(),
                 reserve,
             },
         );

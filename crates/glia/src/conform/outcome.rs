@@ -29,11 +29,11 @@ pub(super) fn init(memory: &DeviceMemory, host_used_bytes: u64) -> Fields<'stati
             .with("small", facts.small_size_bytes)
             .with(
                 "carveout_pa",
-                carveout.map_or(Value::Null, |chunk| chunk.at.get().into()),
+                carveout.map_or(Value::Null, |chunk| chunk.at().get().into()),
             )
             .with(
                 "carveout_size",
-                carveout.map_or(Value::Null, |chunk| chunk.size_bytes.into()),
+                carveout.map_or(Value::Null, |chunk| chunk.size_bytes().into()),
             )
             .with("effective_base", facts.effective_base.get())
             .with("end", facts.region.end().get())
@@ -56,15 +56,15 @@ pub(super) fn init(memory: &DeviceMemory, host_used_bytes: u64) -> Fields<'stati
 
 /// A chunk that has just been allocated.
 pub(super) fn alloc(memory: &DeviceMemory, chunk: &Chunk) -> Fields<'static> {
-    let outcome = ret(0).with("size", chunk.size_bytes);
-    let at = chunk.at.get();
+    let outcome = ret(0).with("size", chunk.size_bytes());
+    let at = chunk.at().get();
     let device = |outcome: Fields<'static>, pool| outcome.with("pa", at).with("pool", pool);
     let host = |outcome: Fields<'static>, pool| {
         outcome
             .with("pa_base", at & !HOST_OFFSET_MASK)
             .with("pool", pool)
     };
-    match chunk.place {
+    match chunk.place() {
         Place::Main => device(outcome, "main"),
         Place::Small => device(outcome, "small"),
         Place::Coherent => host(outcome, "coherent"),

@@ -101,7 +101,7 @@ impl Session {
             Needle::Of { id, offset_bytes } => {
                 self.with_chunk(id, |chunk| match memory.chunk(chunk) {
                     Some(record) => {
-                        self.search_at(memory, record.at.get().wrapping_add(offset_bytes))
+                        self.search_at(memory, record.at().get().wrapping_add(offset_bytes))
                     }
                     None => dead(chunk, DEAD_CHUNK),
                 })
@@ -113,7 +113,7 @@ impl Session {
         let at = BusAddr::new(pa);
         Answer::outcome(match memory.search(at) {
             Some((chunk, record)) => {
-                let offset = at.checked_offset_from(record.at);
+                let offset = at.checked_offset_from(record.at());
                 let outcome = Fields::new().with("id", self.books.id_of(chunk));
                 outcome.with("at", offset.map_or(Value::Null, Value::from))
             }
@@ -196,8 +196,8 @@ pub(super) fn dump(memory: &DeviceMemory, channel: Channel, max: u64) -> Answer 
         .iter()
         .take(usize::try_from(max).unwrap_or(usize::MAX));
     let rows = shown.map(|chunk| {
-        let category = u64::from(chunk.category.0);
-        Value::from_iter([chunk.at.get(), chunk.size_bytes, category])
+        let category = u64::from(chunk.category().0);
+        Value::from_iter([chunk.at().get(), chunk.size_bytes(), category])
     });
     let outcome = Fields::new().with("count", chunks.len() as u64);
     Answer::outcome(outcome.with("chunks", Value::from_iter(rows)))

@@ -2,7 +2,7 @@
 
 use glia_abi::errno::Errno;
 use glia_abi::handle::McHandle;
-use glia_driver::handles::{HandleError, Object};
+use glia_driver::handles::Object;
 use glia_driver::memory::{DeviceMemory, PublishError};
 
 use super::Session;
@@ -25,7 +25,7 @@ impl Session {
 
     pub(super) fn find(&self, memory: &DeviceMemory, handle: u64) -> Answer {
         let handle = McHandle::from_raw(handle);
-        let object = handle.and_then(|handle| Some((handle, memory.handles().find(handle)?)));
+        let object = handle.and_then(|handle| Some((handle, memory.object(handle)?)));
         Answer::outcome(match object {
             Some((_, Object::Other(index))) => {
                 let token = self.tokens.get(index as usize).copied();
@@ -40,18 +40,18 @@ impl Session {
     }
 
     pub(super) fn handle_alloc(&mut self, memory: &DeviceMemory, token: u64) -> Answer {
-        let object = self.object(token);
-        Answer::outcome(match self.handle(memory, object) {
+        let number = self.number_of(token);
+        Answer::outcome(match memory.issue_handle(number) {
             Ok(handle) => outcome::ret(0).with("handle", handle.get()),
             Err(error) => outcome::ret(error.errno().ret()),
         })
     }
 
     pub(super) fn handle_bulk(&mut self, memory: &DeviceMemory, count: u64, token: u64) -> Answer {
-        let object = self.object(token);
+        let number = self.number_of(token);
         let (mut given, mut ends, mut ret) = (0_u64, None, 0);
         while given < count {
-            match self.handle(memory, object) {
+            match memory.issue_handle(number) {
                 Ok(handle) => {
                     given += 1;
                     let (first, _) = ends.unwrap_or((handle, handle));
@@ -70,21 +70,17 @@ impl Session {
         })
     }
 
-    fn handle(&self, memory: &DeviceMemory, object: Object) -> Result<McHandle, HandleError> {
-        memory.handles().alloc(object, &*self.kernel)
-    }
-
-    /// A token has 64 bits and an object 32, so the object is the token's number here.
-    fn object(&mut self, token: u64) -> Object {
+    /// A token has 64 bits and what a handle can name 32, so that is the token's number here.
+    fn number_of(&mut self, token: u64) -> u32 {
         let index = self.tokens.len();
         self.tokens.push(token);
         // LIMIT: a trace has at most 1 GiB of text, so far fewer tokens than this.
-        Object::Other(u32::try_from(index).unwrap_or(u32::MAX))
+        u32::try_from(index).unwrap_or(u32::MAX)
     }
 }
 
 pub(super) fn handle_free(memory: &DeviceMemory, handle: u64) -> Answer {
-    let freed = McHandle::from_raw(handle).map(|handle| memory.handles().free(handle));
+    let freed = McHandle::from_raw(handle).map(|handle| memory.free_handle(handle));
     Answer::outcome(outcome::ret(match freed {
         Some(Ok(())) => 0,
         Some(Err(error)) => error.errno().ret(),
@@ -94,10 +90,10 @@ pub(super) fn handle_free(memory: &DeviceMemory, handle: u64) -> Answer {
 }
 
 pub(super) fn handle_stat(memory: &DeviceMemory) -> Answer {
-    let handles = memory.handles();
+    let handles = memory.handle_stats();
     let outcome = Fields::new()
-        .with("down", handles.is_down())
-        .with("next", handles.next().map_or(0, McHandle::get))
-        .with("tables", handles.pages());
+        .with("down", handles.is_down)
+        .with("next", handles.next.map_or(0, McHandle::get))
+        .with("tables", handles.pages);
     Answer::outcome(outcome)
 }
