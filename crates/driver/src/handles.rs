@@ -29,6 +29,9 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// Cells of the default table (driver 2.27: 512 pages of 8,192).
 pub const HANDLE_LIMIT: u32 = 512 * CELLS_PER_PAGE;
 
+/// A page of cells. Its size is in its type, so that a look into it needs no check.
+type Page = [AtomicU64; CELLS_PER_PAGE as usize];
+
 const CELLS_PER_PAGE: u32 = if cfg!(loom) { 4 } else { 8192 };
 
 /// What a handle names.
@@ -112,7 +115,7 @@ impl FreeHandles {
 
 /// The table of a device. Lookups take no lock.
 pub struct HandleTable {
-    pages: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    pages: Box<[OnceLock<Box<Page>>]>,
     limit: u32,
     is_down: AtomicBool,
     pages_made: AtomicU32,
@@ -253,8 +256,12 @@ impl HandleTable {
     }
 
     fn make_page(&self, page: u32) {
-        self.pages[page as usize]
-            .get_or_init(|| (0..CELLS_PER_PAGE).map(|_| AtomicU64::new(0)).collect());
+        self.pages[page as usize].get_or_init(|| {
+            let cells: Box<[AtomicU64]> = (0..CELLS_PER_PAGE).map(|_| AtomicU64::new(0)).collect();
+            // PANIC: the range has as many cells as the page.
+            #[expect(clippy::unwrap_used, reason = "see PANIC")]
+            cells.try_into().ok().unwrap()
+        });
         self.pages_made.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -267,10 +274,8 @@ impl HandleTable {
         if index >= self.limit {
             return None;
         }
-        self.pages
-            .get((index / CELLS_PER_PAGE) as usize)?
-            .get()?
-            .get((index % CELLS_PER_PAGE) as usize)
+        let page = self.pages.get((index / CELLS_PER_PAGE) as usize)?.get()?;
+        Some(&page[(index % CELLS_PER_PAGE) as usize])
     }
 }
 

@@ -152,27 +152,25 @@ impl ChunkSlab {
 
     /// Pins the chunk: its memory stays its own until the matching [`unpin`](Self::unpin). Takes no
     /// lock.
-    pub(crate) fn pin(&self, chunk: ChunkRef) -> Result<Chunk, PinError> {
+    pub(crate) fn pin(&self, chunk: ChunkRef) -> Result<(), PinError> {
         let slot = self.get(chunk.slot).ok_or(DeadChunk { chunk })?;
-        let mut life = slot.life.load(Ordering::Relaxed);
+        // Most chunks have no pin yet, so the first attempt is made without a look.
+        let mut life = live(chunk.generation);
         loop {
-            if life & !PINS != live(chunk.generation) {
-                return Err(DeadChunk { chunk }.into());
-            }
-            if life & PINS == PINS {
-                return Err(PinError::TooMany { chunk });
-            }
             // ORDER: Acquire, as in `read`: whoever pins a life sees its fields. Nothing of the
             // pinner's has to be published.
-            match slot.life.compare_exchange_weak(
-                life,
-                life + PIN,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(slot.copy()),
-                Err(now) => life = now,
+            let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+            let swapped = slot
+                .life
+                .compare_exchange_weak(life, life + PIN, success, failure);
+            let Err(now) = swapped else { return Ok(()) };
+            if now & !PINS != live(chunk.generation) {
+                return Err(DeadChunk { chunk }.into());
             }
+            if now & PINS == PINS {
+                return Err(PinError::TooMany { chunk });
+            }
+            life = now;
         }
     }
 
@@ -203,8 +201,9 @@ impl ChunkSlab {
         before & PINS != 0
     }
 
-    /// The record of a chunk that has died and whose slot is not free yet.
-    pub(crate) fn read_dead(&self, chunk: ChunkRef) -> Chunk {
+    /// The record of a chunk whose slot cannot be used again meanwhile: a pinned one, or one that has
+    /// died and is not recycled yet.
+    pub(crate) fn read_kept(&self, chunk: ChunkRef) -> Chunk {
         self.slot(chunk.slot).copy()
     }
 

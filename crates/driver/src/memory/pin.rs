@@ -21,13 +21,11 @@ use crate::handles::Object;
 /// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this
 /// is dropped.
 ///
-/// The copy of the record is that of the moment of pinning; address and size cannot change while
-/// the pin is held.
+/// Address and size cannot change while the pin is held.
 #[must_use = "a pin that is dropped holds nothing"]
 pub struct Pinned<'a, A: Arena = ExtentTree> {
     memory: &'a DeviceMemory<A>,
     chunk: ChunkRef,
-    record: Chunk,
 }
 
 impl<A: Arena> Pinned<'_, A> {
@@ -37,10 +35,10 @@ impl<A: Arena> Pinned<'_, A> {
         self.chunk
     }
 
-    /// Its record, as it was when the pin was taken.
+    /// Its record. While the pin is held, only references and handle can change.
     #[must_use]
-    pub fn record(&self) -> &Chunk {
-        &self.record
+    pub fn record(&self) -> Chunk {
+        self.memory.slab.read_kept(self.chunk)
     }
 }
 
@@ -56,7 +54,7 @@ impl<A: Arena> fmt::Debug for Pinned<'_, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pinned")
             .field("chunk", &self.chunk)
-            .field("record", &self.record)
+            .field("record", &self.record())
             .finish_non_exhaustive()
     }
 }
@@ -67,11 +65,10 @@ impl<A: Arena> DeviceMemory<A> {
     /// # Errors
     /// [`PinError`] if that life of it has ended, or 2^31 - 1 pins are out.
     pub fn pin(&self, chunk: ChunkRef) -> Result<Pinned<'_, A>, PinError> {
-        let record = self.slab.pin(chunk)?;
+        self.slab.pin(chunk)?;
         Ok(Pinned {
             memory: self,
             chunk,
-            record,
         })
     }
 
@@ -96,7 +93,7 @@ impl<A: Arena> DeviceMemory<A> {
         let mut guard = self.lock();
         let set = &mut *guard;
         set.held.retain(|held| *held != chunk);
-        let record = self.slab.read_dead(chunk);
+        let record = self.slab.read_kept(chunk);
         // A complaint about the scratchpad's order is counted in the pool's books; nobody is left
         // to be told.
         set.pools.give_back(&record);

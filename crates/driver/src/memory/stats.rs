@@ -190,7 +190,7 @@ impl<A: Arena> DeviceMemory<A> {
             held_bytes: set
                 .held
                 .iter()
-                .map(|&chunk| self.slab.read_dead(chunk).size_bytes())
+                .map(|&chunk| self.slab.read_kept(chunk).size_bytes())
                 .sum(),
             channels: channels.collect(),
             reserves: set.pools.reserves().each_ref().map(|reserve| ReserveStats {
