@@ -5,7 +5,8 @@ use glia_abi::errno::Errno;
 use crate::alloc::AllocError;
 use crate::chunk::{DeadChunk, PinError};
 use crate::handles::HandleError;
-use crate::memory::sweep::{OpenError, SweepError};
+use crate::memory::open::OpenError;
+use crate::memory::sweep::SweepError;
 use crate::memory::{AccessError, InitError, PublishError, RefError};
 
 macro_rules! errno {
@@ -41,7 +42,7 @@ errno! { AllocError,
 
 errno! { InitError,
     Self::Params(_) | Self::CarveoutMoved { .. } => Errno::EINVAL,
-    Self::HandleTable | Self::Pool => Errno::ENOMEM,
+    Self::HandleTable | Self::Pool { .. } => Errno::ENOMEM,
     Self::Carveout { cause, .. } => cause.errno(),
 }
 

@@ -75,7 +75,7 @@ pub enum HandleError {
     /// The table went down earlier: it was full, or out of kernel memory, or its device is gone.
     #[error("the handle table is down and stays down until the device is set up again")]
     Down,
-    /// This request took the last cell that may be used; the table is down from here on.
+    /// This request found no cell that may be used; the table is down from here on.
     #[error("the handle table is full at {limit} cells, and down from here on")]
     Full {
         /// Cells of the table.

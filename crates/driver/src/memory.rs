@@ -23,6 +23,7 @@
 //! **What this does not do.** It moves no bytes and knows no ioctl.
 
 mod init;
+pub mod open;
 pub mod pin;
 mod stats;
 pub mod sweep;
@@ -48,6 +49,7 @@ use crate::handles::{FreeHandles, HandleError, HandleTable, Object};
 use crate::index::AddressIndex;
 use crate::lifespan::{self, ListId};
 use crate::pool::ScratchpadOrder;
+pub use crate::poolset::PoolName;
 use crate::poolset::PoolSet;
 use crate::process::AttachSlots;
 pub use crate::reserve::RESERVE_POOLS;

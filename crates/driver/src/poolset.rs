@@ -4,6 +4,7 @@
 //! allocator before those. A set answers *where*; it keeps no chunk records and no lists.
 //! Everything here is called under the set's lock.
 
+use std::fmt;
 use std::sync::Arc;
 
 use glia_abi::addr::{BusAddr, HostPa};
@@ -19,11 +20,40 @@ use crate::alloc::{AllocError, AllocRequest};
 use crate::arena::Arena;
 use crate::chunk::{Chunk, Place};
 use crate::pool::{DevicePool, ScratchpadOrder};
-use crate::reserve::{DmaZone, RESERVE_POOLS, ReservePool};
+use crate::reserve::{self, DmaZone, RESERVE_POOLS, ReservePool};
+
+/// One of the pools of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolName {
+    /// The host reserve pool of this page size, in bytes.
+    Reserve {
+        /// Its page size.
+        page_size_bytes: u64,
+    },
+    /// Main and small pool of a channel.
+    Device {
+        /// The channel.
+        channel: Channel,
+    },
+}
+
+impl fmt::Display for PoolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reserve { page_size_bytes } => {
+                write!(
+                    f,
+                    "the host reserve pool with pages of {page_size_bytes} bytes"
+                )
+            }
+            Self::Device { channel } => write!(f, "the device pools of {channel}"),
+        }
+    }
+}
 
 /// A pool could not be set up for want of kernel memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoPool;
+pub(crate) struct NoPool(pub(crate) PoolName);
 
 /// All pools of a device.
 pub(crate) struct PoolSet<A> {
@@ -43,25 +73,22 @@ impl<A: Arena> PoolSet<A> {
         host: Arc<dyn HostMemory>,
         faults: &dyn Faults,
     ) -> Result<Self, NoPool> {
-        let ready = || {
-            if faults.strikes(FaultPoint::Pool) {
-                Err(NoPool)
-            } else {
-                Ok(())
-            }
+        let ready = |pool| match faults.strikes(FaultPoint::Pool) {
+            true => Err(NoPool(pool)),
+            false => Ok(()),
         };
         let zone = DmaZone { host, device };
-        let fill = |index| ready().map(|()| ReservePool::fill(index, params, zone.clone()));
+        let fill = |index| {
+            let page_size_bytes = reserve::page_size_bytes(index);
+            ready(PoolName::Reserve { page_size_bytes })?;
+            Ok(ReservePool::fill(index, params, zone.clone()))
+        };
         let (r3, r2, r1, r0) = (fill(3)?, fill(2)?, fill(1)?, fill(0)?);
         let mut channels = Vec::new();
-        for (number, region) in (0..).zip(layout.regions()) {
-            ready()?;
-            channels.push(DevicePool::new(
-                Channel::new(number),
-                region,
-                params,
-                layout.profile().small_pool,
-            ));
+        for (channel, region) in (0..).map(Channel::new).zip(layout.regions()) {
+            ready(PoolName::Device { channel })?;
+            let has_small_pool = layout.profile().small_pool;
+            channels.push(DevicePool::new(channel, region, params, has_small_pool));
         }
         Ok(Self {
             layout,

@@ -77,7 +77,7 @@ impl AttachSlots {
         };
         let slot = &mut self.slots[number as usize];
         slot.pid = Some(pid);
-        slot.opens += 1;
+        slot.opens = slot.opens.saturating_add(1);
         self.taken |= 1 << number;
         Ok((SlotId::new(number), slot.opens))
     }

@@ -44,7 +44,7 @@ use glia_abi::arch::ScaleError;
 use glia_driver::alloc::AllocError;
 use glia_driver::chunk::DeadChunk;
 use glia_driver::handles::HandleError;
-use glia_driver::memory::sweep::OpenError;
+use glia_driver::memory::open::OpenError;
 use glia_driver::memory::{InitError, PublishError};
 
 pub use case::{Bar, Case, Effort, HANDLE_CASES, POOL_CASES, UnknownCase};

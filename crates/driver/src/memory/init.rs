@@ -21,7 +21,7 @@ use crate::handles::{HANDLE_LIMIT, HandleTable};
 use crate::index::AddressIndex;
 use crate::lifespan::ListId;
 use crate::pool::DevicePool;
-use crate::poolset::{NoPool, PoolSet};
+use crate::poolset::{NoPool, PoolName, PoolSet};
 use crate::process::AttachSlots;
 use crate::reserve::DmaZone;
 use crate::site::Sites;
@@ -66,8 +66,11 @@ pub enum InitError {
     #[error("no kernel memory for the handle table")]
     HandleTable,
     /// `ENOMEM`: no kernel memory for a pool.
-    #[error("no kernel memory for a memory pool")]
-    Pool,
+    #[error("no kernel memory for {pool}")]
+    Pool {
+        /// Which one.
+        pool: PoolName,
+    },
     /// `ENOMEM`: a region has no room for its carveout.
     #[error("no carveout on {channel}")]
     Carveout {
@@ -111,7 +114,7 @@ impl<A: Arena> DeviceMemory<A> {
         let (handles, free_handles) =
             HandleTable::new(handle_limit, &*faults).map_err(|_| InitError::HandleTable)?;
         let pools = PoolSet::new(device, layout, &params, host, &*faults)
-            .map_err(|NoPool| InitError::Pool)?;
+            .map_err(|NoPool(pool)| InitError::Pool { pool })?;
         let main_ends = pools.channels().iter().map(DevicePool::main_end).collect();
         let (slab, free_slots) = ChunkSlab::new(ListId::COUNT);
         let set = Set {

@@ -19,7 +19,6 @@ use crate::arena::Arena;
 use crate::chunk::ChunkRef;
 use crate::lifespan::{self, ListId};
 use crate::pool::ScratchpadOrder;
-use crate::process::SlotsFull;
 
 /// A chunk that a sweep did not free, because references are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,37 +58,6 @@ pub struct Teardown {
     pub complaint: Option<ScratchpadOrder>,
 }
 
-/// A process has opened the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Opened {
-    /// Its attach slot.
-    pub slot: SlotId,
-    /// How often it has the device open now.
-    pub open_count: u32,
-}
-
-/// What a close did, before the file itself is released.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Flushed {
-    /// How often the process had the device open before.
-    pub attached: u32,
-    /// The sweep of its list, if this was its last close.
-    pub sweep: Option<Sweep>,
-    /// How often it has the device open now; `None` if it never had.
-    pub open_left: Option<u32>,
-}
-
-/// The device cannot be opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// `EBUSY`: no attach slot is free.
-    #[error(transparent)]
-    Busy(#[from] SlotsFull),
-    /// `ENODEV`: the device has been torn down.
-    #[error("the device has been torn down")]
-    Gone,
-}
-
 /// A list that only attached processes have was to be swept for another (the reference stops the
 /// kernel: divergence `unattached-process`). `EACCES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -102,50 +70,6 @@ pub struct SweepError {
 }
 
 impl<A: Arena> DeviceMemory<A> {
-    /// Counts a file of `pid` up and attaches the process.
-    ///
-    /// # Errors
-    /// [`OpenError`] if all 16 attach slots are taken by others, or the device is gone; nothing
-    /// changes then.
-    pub fn open(&self, pid: Pid) -> Result<Opened, OpenError> {
-        let mut set = self.lock();
-        if set.torn_down {
-            return Err(OpenError::Gone);
-        }
-        let (slot, open_count) = set.processes.attach(pid)?;
-        set.open_files += 1;
-        Ok(Opened { slot, open_count })
-    }
-
-    /// The first half of a close: sweeps the process's list if this is its last one, then detaches
-    /// it once.
-    ///
-    /// Runs on every close of a descriptor, so a process that never opened the device (a fork's
-    /// child) may come here; nothing is done for it.
-    pub fn flush(&self, pid: Pid) -> Flushed {
-        let mut set = self.lock();
-        let attached = set.processes.opens(pid);
-        let last = set.processes.find(pid).filter(|_| attached == 1);
-        let sweep =
-            last.map(|slot| self.sweep(&mut set, pid, ListId::Process(slot), ListId::AllProcess));
-        Flushed {
-            attached,
-            sweep,
-            open_left: set.processes.detach(pid),
-        }
-    }
-
-    /// The second half of a close: counts the file down and, if that was the device's last one,
-    /// sweeps what lives as long as files are open; `None` if it was not.
-    ///
-    /// Like the reference, this believes its caller: a release without an open makes the count
-    /// negative, and the next open and release then sweep nothing.
-    pub fn release(&self, pid: Pid) -> Option<Sweep> {
-        let mut set = self.lock();
-        set.open_files = set.open_files.saturating_sub(1);
-        (set.open_files == 0).then(|| self.sweep(&mut set, pid, ListId::AllProcess, ListId::Device))
-    }
-
     /// Sweeps the list of one lifespan, on behalf of `caller`.
     ///
     /// # Errors
@@ -205,7 +129,7 @@ impl<A: Arena> DeviceMemory<A> {
     }
 
     /// One reference off each chunk of `list`; survivors move to `next`.
-    fn sweep(&self, set: &mut Set<A>, caller: Pid, list: ListId, next: ListId) -> Sweep {
+    pub(super) fn sweep(&self, set: &mut Set<A>, caller: Pid, list: ListId, next: ListId) -> Sweep {
         let mut sweep = Sweep::default();
         let chunks: Vec<ChunkRef> = lifespan::iter(&self.slab, list).collect();
         for chunk in chunks {
