@@ -1,4 +1,5 @@
-//! `glia bench pool` and `glia bench handles` as a user sees them. What it costs is not asserted: that depends on the machine and on who else is on it.
+//! `glia bench pool` and `glia bench handles` as a user sees them. What things cost is not
+//! asserted: that depends on the machine and on who else is on it.
 
 #![expect(
     clippy::unwrap_used,

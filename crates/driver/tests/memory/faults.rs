@@ -35,7 +35,7 @@ fn script(host: &Arc<TestHost>, faults: Arc<dyn Faults>) -> Outcome {
             assert!(
                 matches!(
                     error,
-                    InitError::HandleTable | InitError::Pool | InitError::Carveout { .. }
+                    InitError::HandleTable | InitError::Pool { .. } | InitError::Carveout { .. }
                 ),
                 "{error}"
             );
