@@ -2,6 +2,7 @@
 
 mod bench;
 mod conform;
+mod explain;
 mod printable;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ pub(crate) struct Cli {
 enum Command {
     Bench(bench::Bench),
     Conform(conform::Conform),
+    Explain(explain::Explain),
 }
 
 /// What a command came to.
@@ -49,6 +51,7 @@ impl Cli {
         match &self.command {
             Command::Bench(bench) => bench.run(),
             Command::Conform(conform) => conform.run(),
+            Command::Explain(explain) => explain.run(),
         }
     }
 }

@@ -5,6 +5,8 @@
 //! | --- | --- |
 //! | [`bench`](mod@bench) | measures what device memory costs, beside the reference's loop in the same run |
 //! | [`conform`] | replays recorded answers of the reference driver against ours and names every difference |
+//! | [`explain`](mod@explain) | reads logs of the runtime and says what ran out of memory, where, and what held it |
 
 pub mod bench;
 pub mod conform;
+pub mod explain;

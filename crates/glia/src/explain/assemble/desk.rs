@@ -1,0 +1,149 @@
+//! What is open and what is done: how reports begin, end, and leave in the order of their lines.
+
+use super::super::open::{Open, also};
+use super::super::report::{Family, Kind, Report, Row, Thread};
+use super::super::size::printed;
+use super::Assembler;
+
+// LIMIT: the parts of a report come within milliseconds; even a hundred threads that print their
+// environment fit into this.
+const QUIET_LINES_MAX: u64 = 16_384;
+const REPORT_LINES_MAX: u64 = 2 * QUIET_LINES_MAX;
+const CHECK_LINES: u64 = 1024;
+// LIMIT: a hundred threads fail at once when a large job dies.
+const OPEN_MAX: usize = 256;
+const HELD_ROWS_MAX: usize = 20_000;
+const REPORTED_MAX: usize = 65_536;
+
+impl Assembler<'_> {
+    pub(super) fn begin_list(&mut self, index: usize, row: Row, in_order: bool) {
+        self.tick += 1;
+        self.open[index].touched = self.line;
+        self.open[index].begin_list(row, self.tick, in_order);
+    }
+
+    /// A report that begins at this line and is of the thread that writes.
+    pub(super) fn report(&self, family: Family, kind: Kind) -> Report {
+        let mut report = Report::new(self.file, self.line, family, kind);
+        report.thread = self.thread;
+        report
+    }
+
+    pub(super) fn push(&mut self, mut report: Report) -> usize {
+        if self.open.len() >= OPEN_MAX {
+            let oldest = self.open.remove(0);
+            self.close(oldest);
+        }
+        if report.is_oom() {
+            report.status = self.stashes.of(report.thread).status.take();
+        }
+        self.open.push(Open::new(report));
+        self.open.len() - 1
+    }
+
+    /// The open report last begun of those that fit.
+    pub(super) fn latest(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
+        self.open.iter().rposition(fits)
+    }
+
+    /// The open table last written of those that fit.
+    pub(super) fn latest_table(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
+        let tables = self.open.iter().enumerate();
+        tables
+            .filter(|(_, open)| fits(open))
+            .filter_map(|(index, open)| Some((open.table.as_ref()?.touched, index)))
+            .max()
+            .map(|(_, index)| index)
+    }
+
+    pub(super) fn close(&mut self, open: Open) {
+        if let Some(mut report) = open.close() {
+            if report.event_file.is_none() && report.family == Family::A {
+                let stash = self.stashes.of(report.thread);
+                report.event_file = stash.event_file.take();
+            }
+            self.has_oom |= report.is_oom();
+            self.tick += 1;
+            self.done.insert((report.line, self.tick), report);
+        }
+    }
+
+    /// The next report that is complete and has none before it still open.
+    pub(in crate::explain) fn ready(&mut self) -> Option<Report> {
+        loop {
+            let (&key, _) = self.done.first_key_value()?;
+            let mut lines = self.open.iter().map(|open| open.report.line);
+            if lines.any(|line| line < key.0) {
+                return None;
+            }
+            let report = self.done.remove(&key)?;
+            if !self.is_echo(&report) {
+                return Some(report);
+            }
+        }
+    }
+
+    /// Remembers a size whose report names its place.
+    pub(super) fn remember(&mut self, thread: Option<Thread>, asked: &str) {
+        if self.reported.len() >= REPORTED_MAX {
+            self.reported.clear();
+        }
+        if let Some(thread) = thread {
+            self.reported.insert((Some(thread.pid), asked.to_owned()));
+        }
+        // The kernel's lines have no process.
+        self.reported.insert((None, asked.to_owned()));
+    }
+
+    /// Whether a report is the lone first line of what another thread's report says, or the
+    /// kernel's word on it.
+    fn is_echo(&mut self, report: &Report) -> bool {
+        let Some(bytes) = report.asked_bytes.filter(|_| report.family == Family::A) else {
+            return false;
+        };
+        if report.kind != Kind::DeviceOom {
+            return false;
+        }
+        let text = printed(bytes);
+        let pid = report.thread.map(|thread| thread.pid);
+        let key = (pid, text);
+        if !self.reported.contains(&key) {
+            return false;
+        }
+        let says = |other: &Report| {
+            other.asked.as_ref() == Some(&key.1)
+                && (pid.is_none() || other.thread.map(|thread| thread.pid) == pid)
+        };
+        let done = self.done.values_mut();
+        let open = self.open.iter_mut().map(|open| &mut open.report);
+        if let Some(other) = done.chain(open).find(|other| says(other)) {
+            also(other, report.line);
+        }
+        true
+    }
+
+    /// Closes what nothing has come for; to be asked at every line.
+    pub(in crate::explain) fn age(&mut self) {
+        if !self.line.is_multiple_of(CHECK_LINES) || self.open.is_empty() {
+            return;
+        }
+        let line = self.line;
+        let held = self.open.iter().map(Open::held_rows);
+        let done = self
+            .done
+            .values()
+            .map(|report| 1 + report.rows.len() + report.neffs.len());
+        let is_full = held.chain(done).sum::<usize>() > HELD_ROWS_MAX;
+        let is_old = |open: &Open| {
+            is_full
+                || open.touched + QUIET_LINES_MAX < line
+                || open.opened + REPORT_LINES_MAX < line
+        };
+        let (old, open) = std::mem::take(&mut self.open).into_iter().partition(is_old);
+        self.open = open;
+        let old: Vec<Open> = old;
+        for open in old {
+            self.close(open);
+        }
+    }
+}

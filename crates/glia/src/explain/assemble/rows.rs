@@ -1,0 +1,233 @@
+//! Items of lists, rows of tables and names of models: lines that do not say whose they are.
+//!
+//! A list is known by what it can take, a table by its device and its cores, and where that leaves
+//! a choice, the latest is meant.
+
+use super::super::category::Name;
+use super::super::open::{Open, ROWS_MAX};
+use super::super::report::{Family, Kind, Row, Scope};
+use super::super::size::Size;
+use super::super::table::Table;
+use super::super::token::Label;
+use super::Assembler;
+
+impl Assembler<'_> {
+    pub(super) fn table_head(&mut self) {
+        let thread = self.thread;
+        let fits = |open: &Open| {
+            open.has_failure
+                && open.table.is_none()
+                && open.report.thread == thread
+                && open.report.alignment.is_some()
+        };
+        let index = self
+            .latest(fits)
+            .unwrap_or_else(|| self.push(self.report(Family::C, Kind::Usage)));
+        self.tick += 1;
+        self.open[index].touched = self.line;
+        self.open[index].table = Some(Table::new(self.tick));
+    }
+
+    pub(super) fn item(&mut self, name: Option<Name>, size: Size) {
+        let line = self.line;
+        let accepts = |open: &Open| {
+            let list = open.list.as_ref()?;
+            let row = open.report.rows.get(list.row)?;
+            list.accepts(row, name.as_ref(), &size)
+                .then_some(list.opened)
+        };
+        let best = (0..self.open.len())
+            .filter_map(|index| Some((accepts(&self.open[index])?, index)))
+            .max();
+        let index = match (best, &name) {
+            (Some((_, index)), _) => index,
+            (None, None) => {
+                // A list of which the beginning is lost; one that came to nothing makes room.
+                self.open.retain(|open| {
+                    !open.is_anonymous
+                        || open
+                            .report
+                            .rows
+                            .iter()
+                            .any(|row| !row.categories.0.is_empty())
+                });
+                let index = self.push(self.report(Family::B, Kind::Usage));
+                self.open[index].is_anonymous = true;
+                self.begin_list(index, Row::new(Scope::Core, line), true);
+                index
+            }
+            (None, Some(name)) => {
+                let lists = self.open.iter_mut().filter(|open| open.list.is_some());
+                let latest = lists.max_by_key(|open| open.list.as_ref().map(|list| list.opened));
+                if let Some(open) = latest {
+                    open.unread(
+                        line,
+                        format!("{name} {} fits no list that is open", size.text),
+                    );
+                }
+                return;
+            }
+        };
+        let open = &mut self.open[index];
+        open.touched = line;
+        if let Some(list) = &mut open.list
+            && let Some(row) = open.report.rows.get_mut(list.row)
+        {
+            list.add(row, name, size);
+        }
+    }
+
+    /// A row of a table: the table is known by its device, its cores, or by being the latest.
+    pub(super) fn row(&mut self, label: Label, text: &[u8]) {
+        let index = match label {
+            Label::Device(device) | Label::Hbm(device, _) => self.table_of_device(device),
+            Label::Core(core) => self
+                .latest_table(|open| open.wants_core(core))
+                .or_else(|| self.latest_table(|_| true)),
+            Label::Neff(neff) => self
+                .latest_table(|open| open.wants_neff(neff))
+                .or_else(|| self.latest_table(|_| true)),
+        };
+        let index = index.unwrap_or_else(|| {
+            let index = self.push(self.report(Family::C, Kind::Usage));
+            self.open[index].table = Some(Table::default());
+            index
+        });
+        self.tick += 1;
+        let line = self.line;
+        let open = &mut self.open[index];
+        open.touched = line;
+        let Some(table) = &mut open.table else { return };
+        table.touched = self.tick;
+        if table.columns.is_none() {
+            if table.heading.is_fresh() {
+                self.heading = std::mem::take(&mut table.heading);
+            }
+            // Without a heading of its own, the table is taken to be like the last one.
+            table.columns = self.heading.columns();
+            self.heading.finish();
+        }
+        let finished = table.begin(label, line, text);
+        open.take_row(finished);
+        if let Label::Hbm(..) | Label::Device(_) = label {
+            self.absorb_list(index, text);
+        }
+    }
+
+    /// The table that a row of a device belongs to: one that has not begun, of a report of that
+    /// device; else the one that is written.
+    pub(super) fn table_of_device(&mut self, device: u32) -> Option<usize> {
+        let may_be = |open: &Open| open.report.device.is_none_or(|of| of == device);
+        let awaits = |open: &Open| open.table.as_ref().is_some_and(|table| !table.is_begun);
+        let certain = |open: &Open| awaits(open) && open.report.device == Some(device);
+        if let Some(index) = self.latest_table(certain) {
+            return Some(index);
+        }
+        if let Some(index) = self.latest_table(|open| awaits(open) && may_be(open)) {
+            return Some(index);
+        }
+        if self.heading.is_fresh() {
+            // The line above the table is missing.
+            let lacks = |open: &Open| {
+                open.has_failure
+                    && open.table.is_none()
+                    && open.report.alignment.is_some()
+                    && open.report.device == Some(device)
+            };
+            let index = self.latest(lacks)?;
+            self.open[index].table = Some(Table::default());
+            return Some(index);
+        }
+        self.latest_table(|open| {
+            let table = open.table.as_ref();
+            table.is_some_and(|table| table.device == Some(device))
+        })
+    }
+
+    /// A list for the whole HBM, printed above its table, says nothing that the table does not.
+    pub(super) fn absorb_list(&mut self, index: usize, text: &[u8]) {
+        let total = Size::parse(text.trim_ascii_start()).map(|(size, _)| size);
+        let Some(total) = total else { return };
+        let same = |open: &Open| {
+            open.is_anonymous
+                && open
+                    .report
+                    .rows
+                    .iter()
+                    .any(|row| row.total.as_ref() == Some(&total))
+        };
+        let Some(list) = self.latest(same).filter(|&list| list != index) else {
+            return;
+        };
+        let line = self.open[list].report.line;
+        if !self.open[index].has_failure {
+            self.open[index].report.line = line;
+        }
+        self.open.remove(list);
+    }
+
+    /// A line of a heading, for the table that waits for one; the thread's own, if it has one.
+    pub(super) fn heading(&mut self, text: &[u8]) -> bool {
+        let thread = self.thread;
+        let awaits = |open: &Open| open.table.as_ref().is_some_and(|table| !table.is_begun);
+        let own = |open: &Open| awaits(open) && open.report.thread == thread;
+        let index = self.latest_table(own).or_else(|| self.latest_table(awaits));
+        match index.and_then(|index| self.open[index].table.as_mut()) {
+            Some(table) => table.heading.add(text),
+            None => self.heading.add(text),
+        }
+    }
+
+    /// `1001: "name"`.
+    pub(super) fn model_name(&mut self, text: &[u8]) -> bool {
+        const NAME_BYTES_MAX: usize = 1024;
+        let Some(quote) = text.iter().position(|&byte| byte == b'"') else {
+            return false;
+        };
+        let before = text[..quote].trim_ascii_end();
+        let Some(before) = before
+            .strip_suffix(b"\\")
+            .unwrap_or(before)
+            .trim_ascii_end()
+            .strip_suffix(b":")
+        else {
+            return false;
+        };
+        let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit());
+        let digits = &before[before.len() - digits.count()..];
+        let id = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|id| id.parse().ok());
+        let Some(id) = id else { return false };
+        let name = &text[quote + 1..];
+        let end = name.iter().rposition(|&byte| byte == b'"');
+        let name = name[..end.unwrap_or(name.len()).min(NAME_BYTES_MAX)].trim_ascii();
+        let name = String::from_utf8_lossy(name.strip_suffix(b"\\").unwrap_or(name)).into_owned();
+        let takes = |open: &&mut Open| {
+            open.takes_names
+                && !open.report.neffs.contains_key(&id)
+                && open.held_rows() < ROWS_MAX * 2
+        };
+        let has_row = |open: &&mut Open| {
+            takes(open) && open.report.rows.iter().any(|row| row.neff == Some(id))
+        };
+        // The last row of a table is closed by the first name below it.
+        for open in self.open.iter_mut().filter(|open| open.takes_names) {
+            let finished = open.table.as_mut().and_then(Table::finish);
+            open.take_row(finished);
+        }
+        let line = self.line;
+        let found = match self.open.iter_mut().rev().find(has_row) {
+            Some(open) => Some(open),
+            None => self.open.iter_mut().rev().find(takes),
+        };
+        if let Some(open) = found {
+            if end.is_none() {
+                open.unread(line, format!("the name of model {id} does not end"));
+            }
+            open.report.neffs.insert(id, name);
+            open.touched = line;
+        }
+        true
+    }
+}

@@ -1,0 +1,264 @@
+//! What a report points to, said with the figures that say so.
+//!
+//! Nothing here guesses at a cause: each finding is a statement about the rows of one report. What
+//! a log does not hold (free blocks, other banks, owners of rings) is said by [`cannot_tell`].
+
+use serde::Serialize;
+
+use super::category::{self, PROFILER, SCRATCHPAD, SHARED_SCRATCHPAD};
+use super::report::{Family, Kind, Report, Row, Scope};
+use super::size::{Size, printed};
+
+/// A share from which on it is worth a sentence, in percent.
+const NOTABLE_PERCENT: u64 = 10;
+/// The share at which one category is the story, in percent.
+const DOMINANT_PERCENT: u64 = 80;
+/// Microcode takes some 96 MB of every core, from its first model on.
+const IDLE_CORE_BYTES: u64 = 128 << 20;
+/// Trn1 and Inf2: one HBM for each core. Trn2: one for two physical cores.
+const HBM_V2_BYTES: u64 = 16 << 30;
+const HBM_V3_BYTES: u64 = 24 << 30;
+
+/// What kind of thing it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FindingKind {
+    /// One category holds nearly everything.
+    Dominant,
+    /// DMA rings hold a large share.
+    Rings,
+    /// Scratchpads hold a large share.
+    Scratchpad,
+    /// The profiler's buffers hold a large share.
+    Profiler,
+    /// Another core of the same HBM holds next to nothing.
+    IdleCore,
+    /// Another core of the same HBM holds a large share.
+    Neighbour,
+    /// The request was aligned, and may fail though enough bytes are free.
+    Alignment,
+    /// It was host memory, not device memory.
+    Host,
+    /// Nothing in the log ties the failure to memory.
+    NotMemory,
+}
+
+/// What a report points to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What kind of thing it is.
+    pub kind: FindingKind,
+    /// A sentence with the figures.
+    pub text: String,
+}
+
+/// What a report points to, the most telling first.
+#[must_use]
+pub fn findings(report: &Report) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut add = |kind, text| found.push(Finding { kind, text });
+    match report.kind {
+        Kind::HostOom => add(
+            FindingKind::Host,
+            "memory of the host ran out, not of the device; smaller models \
+             or fewer processes on the host help, more cores do not"
+                .to_owned(),
+        ),
+        Kind::NotMemory => add(
+            FindingKind::NotMemory,
+            "no line of this log ties the failure to device memory".to_owned(),
+        ),
+        Kind::Usage | Kind::DeviceOom => {}
+    }
+    if report.kind == Kind::DeviceOom
+        && let Some(row) = fullest(report)
+    {
+        shares(row, &mut add);
+        cores(report, &mut add);
+        if report.alignment_bytes.is_some_and(|bytes| bytes > 0) {
+            let alignment = report.alignment.as_deref().unwrap_or_default();
+            add(
+                FindingKind::Alignment,
+                format!(
+                    "the place had to be a multiple of {alignment}; such a request can \
+                     fail while enough bytes are free, if no free block begins at one"
+                ),
+            );
+        }
+    }
+    found
+}
+
+fn shares(row: &Row, add: &mut impl FnMut(FindingKind, String)) {
+    let Some(total) = row.total.as_ref().filter(|total| total.bytes > 0) else {
+        return;
+    };
+    let share = |bytes: u64| percent(bytes, total.bytes);
+    let sum = |wanted: &dyn Fn(&str) -> bool| {
+        let sizes = row.categories.sizes().filter(|(name, _)| wanted(name));
+        sizes.fold(0_u64, |sum, (_, size)| sum.saturating_add(size.bytes))
+    };
+    if let Some((name, size)) = largest(row).into_iter().next()
+        && share(size.bytes) >= DOMINANT_PERCENT
+    {
+        let text = &size.text;
+        add(
+            FindingKind::Dominant,
+            format!("{name}: {text} of {}, nearly all of it", total.text),
+        );
+    }
+    let rings = sum(&category::is_ring);
+    if share(rings) >= NOTABLE_PERCENT {
+        add(
+            FindingKind::Rings,
+            format!(
+                "DMA rings take {} ({} %): they grow with the number and size of the \
+                 transfers that a model's queues hold, so with batch, sequence length and sharding",
+                printed(rings),
+                share(rings)
+            ),
+        );
+    }
+    let scratchpad = sum(&|name| name == SCRATCHPAD || name == SHARED_SCRATCHPAD);
+    if share(scratchpad) >= NOTABLE_PERCENT {
+        let own = sum(&|name| name == SCRATCHPAD);
+        let own = if own > 0 {
+            format!(", {} of it private to single models", printed(own))
+        } else {
+            String::new()
+        };
+        add(
+            FindingKind::Scratchpad,
+            format!(
+                "scratchpad takes {} ({} %){own}; NEURON_SCRATCHPAD_PAGE_SIZE \
+                 decides what can be shared",
+                printed(scratchpad),
+                share(scratchpad)
+            ),
+        );
+    }
+    let profiler = sum(&|name| name == PROFILER);
+    if share(profiler) >= NOTABLE_PERCENT {
+        add(
+            FindingKind::Profiler,
+            format!(
+                "the profiler's buffers take {} ({} %); without profiling they are not there",
+                printed(profiler),
+                share(profiler)
+            ),
+        );
+    }
+}
+
+/// What the other cores of the same HBM hold.
+fn cores(report: &Report, add: &mut impl FnMut(FindingKind, String)) {
+    let others = report
+        .rows
+        .iter()
+        .filter(|row| row.scope == Scope::Core && row.core.is_some() && row.core != report.core);
+    for row in others {
+        let (Some(core), Some(total)) = (row.core, &row.total) else {
+            continue;
+        };
+        let shares = report.hbm_cores.contains(&core) || row.hbm.is_some();
+        let place = if shares {
+            "on the same HBM"
+        } else {
+            "of the same device"
+        };
+        let (kind, text) = if total.bytes <= IDLE_CORE_BYTES {
+            (FindingKind::IdleCore, "next to nothing")
+        } else {
+            (FindingKind::Neighbour, "so it is not idle either")
+        };
+        add(
+            kind,
+            format!("NC {core} {place} holds {}, {text}", total.text),
+        );
+    }
+}
+
+/// The row that says most of how full it was: that of the HBM, else of the device, else of the core
+/// that failed.
+#[must_use]
+pub fn fullest(report: &Report) -> Option<&Row> {
+    let of = |scope| {
+        report.rows.iter().find(move |row| {
+            row.scope == scope
+                && (scope != Scope::Core || report.core.is_none() || row.core == report.core)
+        })
+    };
+    of(Scope::Hbm)
+        .or_else(|| of(Scope::Device))
+        .or_else(|| of(Scope::Core))
+}
+
+/// The categories of a row that hold anything, largest first.
+#[must_use]
+pub fn largest(row: &Row) -> Vec<(&str, &Size)> {
+    let mut sizes: Vec<_> = row
+        .categories
+        .sizes()
+        .filter(|(_, size)| size.bytes > 0)
+        .collect();
+    sizes.sort_by_key(|(_, size)| std::cmp::Reverse(size.bytes));
+    sizes
+}
+
+/// The size of the HBM that the report's figures fit, with the reason; the log never has it.
+#[must_use]
+pub fn capacity(report: &Report) -> Option<(u64, &'static str)> {
+    let row = fullest(report)?;
+    let used = row.total.as_ref()?.bytes;
+    let of_hbm = |row: &Row| row.core.is_none_or(|core| report.hbm_cores.contains(&core));
+    if row.scope == Scope::Device && !report.rows.iter().all(of_hbm) {
+        return None;
+    }
+    if used > HBM_V3_BYTES {
+        return None;
+    }
+    if used > HBM_V2_BYTES || report.hbm_cores.len() > 1 || report.core > Some(1) {
+        return Some((HBM_V3_BYTES, "Trn2"));
+    }
+    (report.family == Family::B && report.is_oom()).then_some((HBM_V2_BYTES, "Trn1 or Inf2"))
+}
+
+/// What the log lacks to say more.
+#[must_use]
+pub fn cannot_tell(report: &Report) -> Vec<&'static str> {
+    let mut lacks = Vec::new();
+    match report.kind {
+        Kind::NotMemory => return vec!["whether memory had any part in it"],
+        Kind::Usage => return lacks,
+        Kind::HostOom => return vec!["how much host memory there was"],
+        Kind::DeviceOom => {}
+    }
+    if report.device.is_none() {
+        lacks.push("on which device");
+    } else if report.core.is_none() {
+        lacks.push("on which core");
+    }
+    if report.asked_exact == Some(false) {
+        lacks.push("the exact size asked for");
+    }
+    if report.rows.is_empty() {
+        lacks.push("what held the memory");
+    } else {
+        lacks.push("the largest free block");
+        let cores = report.rows.iter().filter(|row| row.scope == Scope::Core);
+        lacks.push(if cores.count() > 1 {
+            "whether other HBMs were idle"
+        } else {
+            "whether other cores were idle"
+        });
+    }
+    lacks
+}
+
+/// Rounded to the nearest percent.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> u64 {
+    let whole = u128::from(whole.max(1));
+    let percent = (u128::from(part) * 100 + whole / 2) / whole;
+    u64::try_from(percent).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,412 @@
+//! The messages of the runtime and the driver that a report is made of.
+//!
+//! Each begins with a word that is looked for anywhere in a line, and is then read part by part.
+//! One that the end of the line has cut is [`Stop::Cut`]; the next line may complete it.
+
+use super::category::{self, Name};
+use super::cursor::{Cursor, Stop};
+use super::size::Size;
+
+// LIMIT: how far behind its beginning a part of a message may stand.
+const NEAR_BYTES: usize = 160;
+const NAME_BYTES_MAX: usize = 4096;
+
+/// How messages begin that a terminal may wrap in their first words.
+const WRAPPED: [&[u8]; 7] = [
+    b"Failed to alloc",
+    b"LNC size",
+    b"Displaying Current",
+    b"Per NEFF",
+    b"Overall HBM",
+    b"Wrote nrt",
+    b"NEFF id",
+];
+
+/// Whose memory was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Device,
+    Host,
+}
+
+/// `Failed to allocate 4.000GB (alignment: none, usage: tensors) on ND 0:NC 4`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Failure {
+    pub(super) asked: Size,
+    /// As printed, and as a size; the older form has none.
+    pub(super) alignment: Option<(String, Option<Size>)>,
+    pub(super) usage: Option<Name>,
+    pub(super) device: u32,
+    pub(super) core: u32,
+}
+
+/// Signs of a failure that need not be one of memory, the more telling first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sign {
+    /// The compiler was killed, which is mostly for want of host memory.
+    CompilerKilled,
+    /// The compiler's own estimate says that the model does not fit.
+    CompilerEstimate(String),
+    /// `Failure: NRT_TIMEOUT in nrt_execute()`.
+    Failure(String),
+    /// `status=4 message="Allocation Failure"`.
+    Status(String),
+    /// An ERROR line of the runtime.
+    ErrorLine,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Message {
+    /// An allocation failed, and this is its exact size.
+    Exact { place: Place, bytes: u64 },
+    /// An allocation failed that was for something with a name.
+    Object {
+        place: Place,
+        bytes: Option<u64>,
+        name: String,
+        /// What "aligned (0) buffer" says.
+        alignment_bytes: Option<u64>,
+    },
+    /// The line that names size, usage and place.
+    Failure(Failure),
+    /// `ND 0:NC 0, current utilization:`, and without failure.
+    ListHead { device: u32, core: u32 },
+    /// `Overall HBM usage`.
+    HbmListHead,
+    /// `Displaying Current Memory Utilization:`.
+    TableHead,
+    /// `[ND 0:NC 4] Current Usage Total: 15.750GB`.
+    InfoHead { device: u32, core: u32, total: Size },
+    /// `Per NEFF memory usage breakdown for [name]:`.
+    NeffHead(String),
+    /// `NEFF id to name mapping:`.
+    NamesHead,
+    /// `LNC size is 1. Neuron Cores using this HBM: NC 4 and NC 5`.
+    Lnc { size: u32, cores: Vec<u32> },
+    /// Where the allocation events are.
+    EventFile(String),
+    /// The kernel driver's own words.
+    Kernel {
+        device: Option<u32>,
+        hbm: Option<u32>,
+        needed_bytes: u64,
+        occupied_bytes: Option<u64>,
+    },
+    /// A failure of any kind.
+    Sign(Sign),
+    /// A failure line that is damaged behind the size.
+    Broken,
+}
+
+/// Reads the message at the cursor and goes behind it.
+pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    let rest = cursor.rest();
+    let begins = |word: &str| rest.starts_with(word.as_bytes());
+    match rest.first() {
+        Some(b'F') if begins("Fail") => failed(cursor),
+        Some(b'F' | b'[') if begins("F137") || begins("[F137]") => {
+            cursor.skip(4);
+            Ok(Message::Sign(Sign::CompilerKilled))
+        }
+        Some(b'L') if begins("LNC size") => lnc(cursor),
+        Some(b'D') if begins("Displaying Current") => {
+            cursor.eat("DisplayingCurrentMemoryUtilization")?;
+            Ok(Message::TableHead)
+        }
+        Some(b'P') if begins("Per NEFF") => {
+            cursor.eat("PerNEFFmemoryusagebreakdownfor[")?;
+            let name = cursor.until(b"\n", NAME_BYTES_MAX);
+            let name = name.unwrap_or(&cursor.rest()[..cursor.rest().len().min(NAME_BYTES_MAX)]);
+            let end = name.iter().rposition(|&byte| byte == b']');
+            let end = end.ok_or(Stop::Cut)?;
+            let name = String::from_utf8_lossy(&name[..end]).into_owned();
+            cursor.skip(end + 1);
+            Ok(Message::NeffHead(name))
+        }
+        Some(b'O') if begins("Overall HBM") => {
+            cursor.eat("OverallHBMusage")?;
+            Ok(Message::HbmListHead)
+        }
+        Some(b'W') if begins("Wrote nrt") => event_file(cursor),
+        Some(b'N') if begins("NEFF id") => {
+            cursor.eat("NEFFidtonamemapping")?;
+            Ok(Message::NamesHead)
+        }
+        Some(b'N') if begins("ND") => place(cursor),
+        Some(b'N') if begins("NERR_") => {
+            let name = cursor.word()?;
+            let name: String = name
+                .chars()
+                .take_while(|&c| c.is_ascii_uppercase() || c == '_')
+                .collect();
+            Ok(Message::Sign(Sign::Status(name)))
+        }
+        Some(b'E') if begins("Estimated peak HBM usage") => {
+            let line = rest[..rest.len().min(NEAR_BYTES)].trim_ascii_end();
+            cursor.skip(rest.len());
+            let text = String::from_utf8_lossy(line).into_owned();
+            Ok(Message::Sign(Sign::CompilerEstimate(text)))
+        }
+        Some(b's') if begins("status=") => status(cursor),
+        Some(b'm') if begins("mempool") => mempool(cursor),
+        Some(b'H') if begins("HBM ") => scratchpad_refused(cursor),
+        _ if WRAPPED.iter().any(|word| word.starts_with(rest)) => Err(Stop::Cut),
+        _ => Err(Stop::Other),
+    }
+}
+
+/// Everything that begins with "Failed" or "Failure".
+fn failed(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    let mut ahead = *cursor;
+    if ahead.eat("Failure:NRT_").is_ok() {
+        let status = format!("NRT_{}", ahead.word()?);
+        *cursor = ahead;
+        return Ok(Message::Sign(Sign::Failure(status)));
+    }
+    ahead = *cursor;
+    ahead.eat("Failedto")?;
+    ahead.eat("alloc")?;
+    // "alloc", "allocate"; a line may end between them.
+    let _ = ahead.eat("ate");
+    let message = allocation(&mut ahead)?;
+    *cursor = ahead;
+    Ok(message)
+}
+
+/// What follows "Failed to allocate".
+fn allocation(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    for (words, place) in [("DEVICEmemory", Place::Device), ("HOSTmemory", Place::Host)] {
+        if stopped(cursor.eat(words))? {
+            let near = cursor.rest();
+            let near = near[..near.len().min(NEAR_BYTES)].iter();
+            cursor.skip(
+                near.take_while(|&&byte| byte == b' ' || byte == b':' || byte == b'(')
+                    .count(),
+            );
+            let is_in_parentheses = cursor.before().last() == Some(&b'(');
+            let bytes = cursor.number()?;
+            // Its digits may go on in the next line.
+            if is_in_parentheses && cursor.eat("bytes") == Err(Stop::Cut) {
+                return Err(Stop::Cut);
+            }
+            return Ok(Message::Exact { place, bytes });
+        }
+    }
+    if stopped(cursor.eat("aligned("))? {
+        let alignment = cursor.number()?;
+        cursor.eat(")")?;
+        seek(cursor, b"for ")?;
+        let name = cursor.word()?;
+        cursor.eat("ofsize")?;
+        return Ok(Message::Object {
+            place: Place::Device,
+            bytes: Some(cursor.number()?),
+            name,
+            alignment_bytes: Some(alignment),
+        });
+    }
+    if stopped(cursor.eat("nrttensor"))? {
+        return Ok(Message::Object {
+            place: Place::Device,
+            bytes: None,
+            name: cursor.word()?,
+            alignment_bytes: None,
+        });
+    }
+    let mut ahead = *cursor;
+    if let Ok(bytes) = ahead.number()
+        && ahead.eat("byteson").is_ok()
+    {
+        let device = stopped(ahead.eat("DEVICE"))?;
+        if !device {
+            ahead.eat("HOST")?;
+        }
+        *cursor = ahead;
+        let name = cursor.eat("fortensor").and_then(|()| cursor.word());
+        return Ok(Message::Object {
+            place: if device { Place::Device } else { Place::Host },
+            bytes: Some(bytes),
+            name: name.unwrap_or_default(),
+            alignment_bytes: None,
+        });
+    }
+    let rest = cursor.rest();
+    if rest.first().is_some_and(u8::is_ascii_alphabetic)
+        || rest.get(1).is_some_and(u8::is_ascii_alphabetic)
+    {
+        seek(cursor, b"for queue ").map_err(|_| Stop::Other)?;
+        return Ok(Message::Object {
+            place: Place::Device,
+            bytes: None,
+            name: cursor.word()?,
+            alignment_bytes: None,
+        });
+    }
+    let asked = cursor.size()?;
+    cursor.eat("(")?;
+    let mut ahead = *cursor;
+    match failure(asked, &mut ahead) {
+        Ok(failure) => {
+            *cursor = ahead;
+            Ok(Message::Failure(failure))
+        }
+        Err(Stop::Cut) => Err(Stop::Cut),
+        Err(Stop::Other) => Ok(Message::Broken),
+    }
+}
+
+/// The rest of `4.000GB (alignment: none, usage: tensors) on ND 0:NC 4`, from within the
+/// parentheses.
+fn failure(asked: Size, cursor: &mut Cursor<'_>) -> Result<Failure, Stop> {
+    let inside = cursor.until(b")", NEAR_BYTES)?;
+    cursor.eat("onND")?;
+    let device = cursor.number()?;
+    cursor.eat(":NC")?;
+    let core = cursor.number()?;
+    let mut failure = Failure {
+        asked,
+        alignment: None,
+        usage: None,
+        device,
+        core,
+    };
+    for part in inside.split(|&byte| byte == b',') {
+        let mut part = Cursor::new(part, 0);
+        if part.eat("usage:").is_ok() {
+            failure.usage = Some(category::named(part.rest().trim_ascii()));
+        } else if part.eat("alignment:").is_ok() {
+            let text = String::from_utf8_lossy(part.rest().trim_ascii()).into_owned();
+            failure.alignment = Some((text, part.size().ok()));
+        }
+    }
+    Ok(failure)
+}
+
+/// What begins with "ND 0:NC 1" outside a failure line.
+fn place(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    let mut ahead = *cursor;
+    let other = |_| Stop::Other;
+    ahead.eat("ND").map_err(other)?;
+    let device = ahead.number().map_err(other)?;
+    ahead.eat(":NC").map_err(other)?;
+    let core = ahead.number().map_err(other)?;
+    let message = if stopped(ahead.eat("]"))? {
+        ahead.eat("CurrentUsageTotal:")?;
+        let total = ahead.size()?;
+        Message::InfoHead {
+            device,
+            core,
+            total,
+        }
+    } else {
+        ahead.eat(",currentutilization:")?;
+        Message::ListHead { device, core }
+    };
+    *cursor = ahead;
+    Ok(message)
+}
+
+fn lnc(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    const CORES_MAX: usize = 16;
+    cursor.eat("LNCsizeis")?;
+    let size = cursor.number()?;
+    cursor.eat(".NeuronCoresusingthisHBM:")?;
+    let mut cores = Vec::new();
+    while cores.len() < CORES_MAX {
+        let mut ahead = *cursor;
+        let _ = ahead.eat(",");
+        let _ = ahead.eat("and");
+        if ahead.eat("NC").is_err() {
+            break;
+        }
+        let Ok(core) = ahead.number() else { break };
+        cores.push(core);
+        *cursor = ahead;
+    }
+    Ok(Message::Lnc { size, cores })
+}
+
+/// The path, of which a notebook may have made a Markdown link.
+fn event_file(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    cursor.eat("Wrotenrtmemoryallocdebuginfoto")?;
+    let word = cursor.word()?;
+    let path = word
+        .strip_prefix('[')
+        .and_then(|link| link.split_once("]("))
+        .map_or(word.as_str(), |(path, _)| path);
+    Ok(Message::EventFile(path.to_owned()))
+}
+
+/// `status=4 message="Allocation Failure"`; another program's status is none of ours.
+fn status(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    cursor.eat("status=")?;
+    let number: u32 = cursor.number()?;
+    cursor.eat("message=\"").map_err(|_| Stop::Other)?;
+    let text = cursor.until(b"\"\\", NEAR_BYTES).map_err(|_| Stop::Other)?;
+    if number == 0 {
+        return Err(Stop::Other);
+    }
+    let text = String::from_utf8_lossy(text);
+    Ok(Message::Sign(Sign::Status(format!("{number} ({text})"))))
+}
+
+/// `device mempool [1:0] total 17179869184 occupied 16977493504 needed 45429760 available
+/// 202375680`.
+fn mempool(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    cursor.eat("mempool")?;
+    let mut hbm = None;
+    if cursor.eat("[").is_ok() {
+        hbm = Some(cursor.number().map_err(|_| Stop::Other)?);
+    }
+    let other = |_| Stop::Other;
+    seek(cursor, b"occupied ").map_err(other)?;
+    let occupied_bytes = cursor.number().map_err(other)?;
+    seek(cursor, b"needed ").map_err(other)?;
+    Ok(Message::Kernel {
+        device: None,
+        hbm,
+        needed_bytes: cursor.number().map_err(other)?,
+        occupied_bytes: Some(occupied_bytes),
+    })
+}
+
+/// `nd 0 HBM 1: Could not allocate 536870912 bytes at offset 0x.. for contiguous scratchpad`.
+fn scratchpad_refused(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    let before = String::from_utf8_lossy(cursor.before()).into_owned();
+    let device = before
+        .trim_end()
+        .rsplit_once("nd ")
+        .and_then(|(_, number)| number.trim().parse().ok());
+    let mut ahead = *cursor;
+    let other = |_| Stop::Other;
+    ahead.eat("HBM").map_err(other)?;
+    let hbm = ahead.number().map_err(other)?;
+    ahead.eat(":Couldnotallocate").map_err(other)?;
+    let needed_bytes = ahead.number().map_err(other)?;
+    ahead.eat("bytes").map_err(other)?;
+    *cursor = ahead;
+    Ok(Message::Kernel {
+        device,
+        hbm: Some(hbm),
+        needed_bytes,
+        occupied_bytes: None,
+    })
+}
+
+/// Goes behind `words`, which must stand near.
+fn seek(cursor: &mut Cursor<'_>, words: &[u8]) -> Result<(), Stop> {
+    let rest = cursor.rest();
+    let near = &rest[..rest.len().min(NEAR_BYTES)];
+    let found = near.windows(words.len()).position(|part| part == words);
+    cursor.skip(found.ok_or(Stop::Other)? + words.len());
+    Ok(())
+}
+
+/// Whether words stood there; only a cut is passed on.
+fn stopped(eaten: Result<(), Stop>) -> Result<bool, Stop> {
+    match eaten {
+        Ok(()) => Ok(true),
+        Err(Stop::Other) => Ok(false),
+        Err(Stop::Cut) => Err(Stop::Cut),
+    }
+}

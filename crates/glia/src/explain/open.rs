@@ -1,0 +1,220 @@
+//! A report while lines still come for it.
+
+use std::collections::HashMap;
+
+use super::category;
+use super::finding;
+use super::list::List;
+use super::message::Failure;
+use super::report::{Family, Kind, Report, Row, Scope, Thread, Unread};
+use super::table::{Finished, Table};
+
+// LIMIT: hundreds of models on eight cores are some thousand rows.
+pub(super) const ROWS_MAX: usize = 4096;
+// LIMIT: one report of a damaged log need not list every damaged line.
+const UNREAD_MAX: usize = 64;
+const ALSO_LINES_MAX: usize = 64;
+
+/// A report that is open.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) report: Report,
+    /// The first line of it.
+    pub(super) opened: u64,
+    /// The last line of it so far.
+    pub(super) touched: u64,
+    /// Whether the line with usage and place has come.
+    pub(super) has_failure: bool,
+    pub(super) list: Option<List>,
+    pub(super) table: Option<Table>,
+    /// Whether names of models may follow.
+    pub(super) takes_names: bool,
+    /// A list without a line that says what it is of.
+    pub(super) is_anonymous: bool,
+}
+
+impl Open {
+    pub(super) fn new(report: Report) -> Self {
+        Self {
+            opened: report.line,
+            touched: report.line,
+            report,
+            has_failure: false,
+            list: None,
+            table: None,
+            takes_names: false,
+            is_anonymous: false,
+        }
+    }
+
+    /// How much memory it takes, in rows.
+    pub(super) fn held_rows(&self) -> usize {
+        self.report.rows.len() + self.report.neffs.len()
+    }
+
+    pub(super) fn unread(&mut self, line: u64, what: String) {
+        if self.report.unread.len() < UNREAD_MAX {
+            self.report.unread.push(Unread { line, what });
+        }
+    }
+
+    pub(super) fn also(&mut self, line: u64) {
+        also(&mut self.report, line);
+    }
+
+    /// Takes the line that names size, usage and place.
+    pub(super) fn fail(&mut self, failure: Failure, line: u64) {
+        let report = &mut self.report;
+        let exact = report
+            .asked_bytes
+            .filter(|_| report.asked_exact == Some(true));
+        report.asked_exact = Some(exact.is_some());
+        report.asked_bytes = exact.or(Some(failure.asked.bytes));
+        report.asked = Some(failure.asked.text);
+        report.family = Family::B;
+        if let Some((text, size)) = failure.alignment {
+            report.family = Family::E;
+            report.alignment_bytes = size.map(|size| size.bytes);
+            report.alignment = Some(text);
+        }
+        report.usage = failure.usage;
+        report.device = Some(failure.device);
+        report.core = Some(failure.core);
+        report.line = line;
+        self.has_failure = true;
+        self.touched = line;
+    }
+
+    /// Begins a list that fills a new row.
+    pub(super) fn begin_list(&mut self, row: Row, opened: u64, in_order: bool) {
+        if self.report.rows.len() < ROWS_MAX {
+            self.list = Some(List::new(self.report.rows.len(), opened, in_order));
+            self.report.rows.push(row);
+        } else {
+            self.list = None;
+            self.unread(row.line, format!("more than {ROWS_MAX} rows"));
+        }
+    }
+
+    /// Whether its list has not had its first item.
+    pub(super) fn wants_total(&self) -> bool {
+        let row = self
+            .list
+            .as_ref()
+            .and_then(|list| self.report.rows.get(list.row));
+        row.is_some_and(|row| row.total.is_none() && row.categories.0.is_empty())
+    }
+
+    pub(super) fn take_row(&mut self, finished: Option<Finished>) {
+        let Some(Finished { row, problem }) = finished else {
+            return;
+        };
+        if let Some(problem) = problem {
+            self.unread(row.line, problem);
+        }
+        if self.report.rows.len() < ROWS_MAX {
+            self.report.rows.push(row);
+        } else if self.report.rows.len() == ROWS_MAX {
+            self.unread(row.line, format!("more than {ROWS_MAX} rows"));
+        }
+    }
+
+    /// Whether the table of this report has, or may have, a row for the core.
+    pub(super) fn wants_core(&self, core: u32) -> bool {
+        let cores = &self.report.hbm_cores;
+        let rows = &self.report.rows;
+        !self.takes_names
+            && (cores.is_empty() || cores.contains(&core))
+            && !rows
+                .iter()
+                .any(|row| row.scope == Scope::Core && row.core == Some(core))
+    }
+
+    /// Whether the table of this report may have a row for the model. One whose names are told is
+    /// complete.
+    pub(super) fn wants_neff(&self, neff: u64) -> bool {
+        let rows = &self.report.rows;
+        !self.takes_names && !rows.iter().any(|row| row.neff == Some(neff))
+    }
+
+    /// The report, complete as it will ever be; `None` if it came to nothing.
+    pub(super) fn close(mut self) -> Option<Report> {
+        let finished = self.table.as_mut().and_then(Table::finish);
+        self.take_row(finished);
+        let mut report = self.report;
+        report
+            .rows
+            .retain(|row| row.total.is_some() || !row.categories.0.is_empty());
+        if self.is_anonymous {
+            let known = |row: &Row| {
+                let mut names = row.categories.0.iter();
+                row.total.is_some() && names.any(|(name, _)| category::position(name).is_some())
+            };
+            if !report.rows.iter().any(known) {
+                return None;
+            }
+        }
+        if self.table.is_some() && !report.rows.is_empty() {
+            report.family = Family::C;
+        }
+        if report.kind == Kind::Usage && report.rows.is_empty() {
+            return None;
+        }
+        name_models(&mut report);
+        place(&mut report);
+        report.points_to = finding::findings(&report);
+        Some(report)
+    }
+}
+
+pub(super) fn also(report: &mut Report, line: u64) {
+    if report.also_lines.len() < ALSO_LINES_MAX {
+        report.also_lines.push(line);
+    }
+}
+
+fn name_models(report: &mut Report) {
+    for row in &mut report.rows {
+        if let Some(name) = row.neff.and_then(|neff| report.neffs.get(&neff)) {
+            row.name = Some(name.clone());
+        }
+    }
+}
+
+/// Where it was, as far as only the rows say.
+fn place(report: &mut Report) {
+    let top = |row: &&Row| matches!(row.scope, Scope::Device | Scope::Hbm);
+    let mut tops = report.rows.iter().filter(top);
+    if let (Some(row), None) = (tops.next(), tops.next()) {
+        report.device = report.device.or(row.device);
+        report.hbm = report.hbm.or(row.hbm);
+    }
+}
+
+/// What a thread has said before the line it belongs to.
+#[derive(Debug, Default)]
+pub(super) struct Stash {
+    pub(super) event_file: Option<String>,
+    pub(super) lnc: Option<(u32, Vec<u32>)>,
+    pub(super) status: Option<String>,
+}
+
+/// The stashes of all threads.
+#[derive(Debug, Default)]
+pub(super) struct Stashes(HashMap<Option<Thread>, Stash>);
+
+impl Stashes {
+    pub(super) fn of(&mut self, thread: Option<Thread>) -> &mut Stash {
+        // LIMIT: a log has some hundred threads; what a thread said before a million others is of
+        // no use.
+        const THREADS_MAX: usize = 4096;
+        if self.0.len() >= THREADS_MAX && !self.0.contains_key(&thread) {
+            self.0.clear();
+        }
+        self.0.entry(thread).or_default()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}

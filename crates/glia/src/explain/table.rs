@@ -1,0 +1,291 @@
+//! The table of who holds what, while it is read.
+//!
+//! Columns go by their heading, not by their number: some versions have one more. A row begins with
+//! its label and ends at the next one, so a row that a terminal has wrapped, or into which another
+//! thread has written, is put together again.
+
+use super::category::{self, Name};
+use super::report::{Categories, Row, Scope};
+use super::size::Size;
+use super::token::Label;
+
+// LIMIT: a heading has 2 lines; wrapped at 40 columns it has 10.
+const HEADING_LINES_MAX: usize = 16;
+// LIMIT: a row has 170 bytes, a heading line too; verbose ones some 300.
+const ROW_BYTES_MAX: usize = 4096;
+const HEADING_WORDS: [&[u8]; 6] = [
+    b"TOTAL",
+    b"Model",
+    b"DMA Rings",
+    b"Shared",
+    b"Profiler",
+    b"Scratchpad",
+];
+
+/// The lines above a table's rows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Heading {
+    lines: Vec<Vec<u8>>,
+    /// A table has begun below; what comes next is another heading.
+    is_done: bool,
+}
+
+impl Heading {
+    /// Takes a line with bars; says whether it belongs to a heading.
+    pub(super) fn add(&mut self, text: &[u8]) -> bool {
+        let is_open = !self.is_done && !self.lines.is_empty();
+        let goes_on = is_open && text.iter().all(|&byte| is_heading_byte(byte));
+        if !goes_on && !is_heading(text) {
+            return false;
+        }
+        if self.is_done {
+            *self = Self::default();
+        }
+        if self.lines.len() < HEADING_LINES_MAX {
+            self.lines
+                .push(text[..text.len().min(ROW_BYTES_MAX)].to_vec());
+        }
+        true
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.is_done = true;
+    }
+
+    pub(super) fn is_fresh(&self) -> bool {
+        !self.is_done && !self.lines.is_empty()
+    }
+
+    /// The columns behind TOTAL; `None` without a readable heading.
+    pub(super) fn columns(&self) -> Option<Vec<Name>> {
+        let rows: Vec<Vec<Vec<u8>>> = self.lines.iter().map(|line| cells(line)).collect();
+        let [upper, lower] = rows.as_slice() else {
+            return self.wrapped_columns();
+        };
+        let lower = behind_total(lower)?;
+        // The rows end together; before the first cell a tool may have put bars of its own.
+        let upper = upper.len().checked_sub(lower.len()).map(|at| &upper[at..]);
+        Some(category::columns_by_heading(upper, lower))
+    }
+
+    /// The same, of one line or of more than two: their cells, joined, are those of two rows.
+    fn wrapped_columns(&self) -> Option<Vec<Name>> {
+        let all = cells(&self.lines.concat());
+        let lower = behind_total(&all)?;
+        let before = all.len() - lower.len();
+        // label, TOTAL's upper cell, upper cells; label, TOTAL, lower cells.
+        let upper = before
+            .checked_sub(lower.len() + 2)
+            .map(|at| &all[at..at + lower.len()]);
+        Some(category::columns_by_heading(upper, lower))
+    }
+}
+
+fn behind_total(cells: &[Vec<u8>]) -> Option<&[Vec<u8>]> {
+    let total = cells.iter().position(|cell| cell == b"TOTAL")?;
+    Some(&cells[total + 1..])
+}
+
+fn is_heading(text: &[u8]) -> bool {
+    let words = text.split(|&byte| byte == b'|').map(<[u8]>::trim_ascii);
+    let words = words.filter(|word| HEADING_WORDS.contains(word)).take(2);
+    words.count() == 2
+}
+
+fn is_heading_byte(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte.is_ascii_whitespace() || b"|_.".contains(&byte)
+}
+
+/// The cells of a line, trimmed; what an editor has cut with dots is left out, and so is the
+/// nothing behind the last bar.
+fn cells(text: &[u8]) -> Vec<Vec<u8>> {
+    let mut cells: Vec<Vec<u8>> = text
+        .split(|&byte| byte == b'|')
+        .map(|cell| cell.trim_ascii().to_vec())
+        .collect();
+    if cells
+        .last()
+        .is_some_and(|cell| cell.is_empty() || is_dots(cell))
+    {
+        cells.pop();
+    }
+    cells
+}
+
+fn is_dots(cell: &[u8]) -> bool {
+    !cell.is_empty() && (cell.iter().all(|&byte| byte == b'.') || cell == "…".as_bytes())
+}
+
+/// A row of which cells may still come.
+#[derive(Debug)]
+struct Partial {
+    row: Row,
+    text: Vec<u8>,
+}
+
+/// A table that is open.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) columns: Option<Vec<Name>>,
+    /// The lines above the rows.
+    pub(super) heading: Heading,
+    /// Whether a device or HBM row has been seen.
+    pub(super) is_begun: bool,
+    /// When it last got something: a later one has a higher number.
+    pub(super) touched: u64,
+    pub(super) device: Option<u32>,
+    hbm: Option<u32>,
+    core: Option<u32>,
+    partial: Option<Partial>,
+}
+
+/// A row that is done, and what is wrong with it.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) row: Row,
+    pub(super) problem: Option<String>,
+}
+
+impl Table {
+    pub(super) fn new(touched: u64) -> Self {
+        Self {
+            touched,
+            ..Self::default()
+        }
+    }
+
+    /// Begins a row; gives the one before.
+    pub(super) fn begin(&mut self, label: Label, line: u64, text: &[u8]) -> Option<Finished> {
+        let before = self.finish();
+        let mut row = Row::new(Scope::Device, line);
+        match label {
+            Label::Device(device) | Label::Hbm(device, _) => {
+                self.is_begun = true;
+                self.device = Some(device);
+                self.hbm = None;
+                self.core = None;
+                if let Label::Hbm(_, hbm) = label {
+                    row.scope = Scope::Hbm;
+                    self.hbm = Some(hbm);
+                }
+            }
+            Label::Core(core) => {
+                row.scope = Scope::Core;
+                self.core = Some(core);
+            }
+            Label::Neff(neff) => {
+                row.scope = Scope::Neff;
+                row.neff = Some(neff);
+            }
+        }
+        row.device = self.device;
+        row.hbm = self.hbm;
+        row.core = self.core;
+        let text = text[..text.len().min(ROW_BYTES_MAX)].to_vec();
+        self.partial = Some(Partial { row, text });
+        before
+    }
+
+    /// Whether a row waits for more cells.
+    pub(super) fn is_waiting(&self) -> bool {
+        let wanted = self.columns.as_ref().map(|columns| columns.len() + 1);
+        self.partial.as_ref().is_some_and(|partial| {
+            let bars = partial.text.iter().filter(|&&byte| byte == b'|').count();
+            partial.text.len() < ROW_BYTES_MAX && wanted.is_none_or(|wanted| bars < wanted)
+        })
+    }
+
+    fn is_short(&self, cells: usize) -> bool {
+        let columns = self.columns.as_ref();
+        columns.is_none_or(|columns| cells <= columns.len())
+    }
+
+    /// Takes more cells of the row that waits; says whether they can be cells.
+    pub(super) fn go_on(&mut self, text: &[u8]) -> bool {
+        let can_be = |byte: &u8| byte.is_ascii_digit() || b"|./ \tnaKMGB".contains(byte);
+        let Some(partial) = self.partial.as_mut().filter(|_| text.iter().all(can_be)) else {
+            return false;
+        };
+        partial.text.extend_from_slice(text);
+        true
+    }
+
+    /// Ends the row that is open.
+    pub(super) fn finish(&mut self) -> Option<Finished> {
+        let Partial { mut row, text } = self.partial.take()?;
+        let mut cells = cells(&text);
+        let is_cut = self.is_short(cells.len()) && !text.trim_ascii_end().ends_with(b"|");
+        if is_cut && cells.last().is_some_and(|cell| !Cell::is_readable(cell)) {
+            cells.pop();
+        }
+        let behind = cells.len().saturating_sub(1);
+        let by_count;
+        let columns = match &self.columns {
+            Some(columns) => Some(columns.as_slice()),
+            None => {
+                by_count = category::columns_by_count(behind);
+                by_count.as_deref()
+            }
+        };
+        let mut problem = None;
+        let mut bad = |what: String| {
+            problem.get_or_insert(what);
+        };
+        let size = |cell: &Vec<u8>| Cell::read(cell);
+        match cells.first().map(size) {
+            Some(Cell::Size(size)) => row.total = Some(size),
+            Some(Cell::Absent) => {}
+            Some(Cell::Unreadable(cell)) => bad(format!("TOTAL is {cell:?}, which is no size")),
+            None => bad("no cell behind the label".to_owned()),
+        }
+        let Some(columns) = columns else {
+            bad(format!(
+                "{} cells and no heading to tell what they are",
+                cells.len()
+            ));
+            return Some(Finished { row, problem });
+        };
+        let mut categories = Vec::with_capacity(columns.len());
+        for (name, cell) in columns.iter().zip(cells.iter().skip(1)) {
+            let size = match size(cell) {
+                Cell::Size(size) => Some(size),
+                Cell::Absent => None,
+                Cell::Unreadable(cell) => {
+                    bad(format!("{name} is {cell:?}, which is no size"));
+                    continue;
+                }
+            };
+            categories.push((name.clone(), size));
+        }
+        row.categories = Categories(categories);
+        if behind != columns.len() {
+            let wanted = columns.len() + 1;
+            bad(format!(
+                "{} cells where the heading has {wanted}",
+                cells.len()
+            ));
+        }
+        Some(Finished { row, problem })
+    }
+}
+
+/// What a cell says.
+enum Cell {
+    Size(Size),
+    Absent,
+    Unreadable(String),
+}
+
+impl Cell {
+    fn is_readable(cell: &Vec<u8>) -> bool {
+        !matches!(Self::read(cell), Self::Unreadable(_))
+    }
+
+    fn read(cell: &Vec<u8>) -> Self {
+        match Size::parse(cell) {
+            Some((size, length)) if length == cell.len() => Self::Size(size),
+            _ if cell == b"n/a" => Self::Absent,
+            _ => Self::Unreadable(String::from_utf8_lossy(cell).chars().take(40).collect()),
+        }
+    }
+}

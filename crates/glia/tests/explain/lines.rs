@@ -1,0 +1,118 @@
+//! Families A and N: single lines, and failures that are none of memory.
+
+use glia::explain::report::{Family, Kind};
+
+use super::printer::{ListReport, error};
+use super::{report, reports};
+
+#[test]
+fn a_single_line_gives_its_bytes_and_nothing_else() {
+    let log = "[TDRV:dmem_alloc] Failed to alloc DEVICE memory: 8192\n\
+               [TDRV:copy_and_stage] Failed to allocate aligned (64) buffer in MLA DRAM for W7-a of size 8192 bytes, channel 1\n";
+    let found = report(log);
+    assert_eq!(
+        (found.family, found.kind, found.line),
+        (Family::A, Kind::DeviceOom, 1)
+    );
+    assert_eq!(
+        (found.asked_bytes, found.asked_exact),
+        (Some(8192), Some(true))
+    );
+    assert_eq!(
+        (found.asked, found.device, found.core, found.usage),
+        (None, None, None, None)
+    );
+    assert_eq!(
+        (found.object.as_deref(), found.alignment_bytes),
+        (Some("W7-a"), Some(64))
+    );
+}
+
+#[test]
+fn every_wording_of_the_first_line_is_read() {
+    for words in [
+        "Failed to alloc DEVICE memory: 77",
+        "Failed to allocate DEVICE memory (77 bytes): memory allocation failed (ret=-12)",
+        "Failed to allocate DEVICE memory (77 bytes): ret=-12",
+    ] {
+        assert_eq!(report(words).asked_bytes, Some(77), "{words}");
+    }
+}
+
+#[test]
+fn host_memory_is_not_device_memory() {
+    let log = error(
+        3,
+        "dmem_alloc_internal",
+        "Failed to allocate HOST memory (123456 bytes)",
+    );
+    let found = report(log);
+    assert_eq!((found.family, found.kind), (Family::A, Kind::HostOom));
+    assert_eq!(found.asked_bytes, Some(123_456));
+    assert_eq!(found.device, None);
+}
+
+#[test]
+fn lines_of_the_kernel_driver_are_read() {
+    let log = "[ 12.5] neuron:mc_alloc: device mempool [1:0] total 17179869184 occupied 17000000000 needed 1073741824 available 179869184\n";
+    let found = report(log);
+    assert_eq!(
+        (found.family, found.hbm, found.asked_bytes),
+        (Family::A, Some(1), Some(1 << 30))
+    );
+    assert_eq!(found.rows[0].total.as_ref().unwrap().bytes, 17_000_000_000);
+    let log = "neuron: nd 3 HBM 2: Could not allocate 536870912 bytes at offset 4096 for contiguous scratchpad\n";
+    let found = report(log);
+    assert_eq!(
+        (found.device, found.hbm, found.asked_bytes),
+        (Some(3), Some(2), Some(512 << 20))
+    );
+}
+
+#[test]
+fn a_failure_of_another_kind_is_not_one_of_memory() {
+    for (line, status) in [
+        (
+            "RuntimeError: nrt_load status=4 message=\"Allocation Failure\"",
+            "4 (Allocation Failure)",
+        ),
+        ("Failure: NRT_TIMEOUT in nrt_execute()", "NRT_TIMEOUT"),
+        (
+            "ERROR: Estimated peak HBM usage (17.5) exceeds 16GB",
+            "Estimated peak HBM usage (17.5) exceeds 16GB",
+        ),
+    ] {
+        let found = report(format!("starting\n{line}\n"));
+        assert_eq!(
+            (found.family, found.kind, found.line),
+            (Family::N, Kind::NotMemory, 2)
+        );
+        assert_eq!(found.status.as_deref(), Some(status));
+        assert_eq!(found.asked_bytes, None);
+    }
+    let found = report("[F137] neuronx-cc was forcibly killed\n");
+    assert_eq!((found.family, found.kind), (Family::N, Kind::HostOom));
+}
+
+#[test]
+fn a_status_belongs_to_the_failure_that_it_ends() {
+    let printed = ListReport::sample(7, 0, 0);
+    let end = error(7, "nrt_infodump", "Failure: NRT_RESOURCE in nrt_load()");
+    let found = report(printed.whole() + &end);
+    assert_eq!(found.status.as_deref(), Some("NRT_RESOURCE"));
+}
+
+#[test]
+fn nothing_is_made_of_nothing() {
+    let log = "hello\nHBM | TOTAL | is 5.000GB\n* total: 5 apples\nNC 4 and ND 3\nstatus=0 message=\"ok\"\n\
+               * total: 5.000GB\n- [ ] total: 3.000MB\nTOTAL 12 Failed to allocate hope\n";
+    assert_eq!(reports(log), []);
+}
+
+#[test]
+fn a_damaged_failure_line_is_said() {
+    let log = b"x\nFailed to allocate 5.000MB (usage: tensors) in Paris\n".as_slice();
+    let (summary, _) = glia::explain::explain(log, "x", |_| Ok(()));
+    assert_eq!(summary.reports, 0);
+    assert_eq!(summary.unread[0].line, 2);
+}
