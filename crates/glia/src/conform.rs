@@ -1,20 +1,22 @@
-//! Replays recorded answers of the reference driver's memory pool against Glia's, and names every difference.
+//! Replays recorded answers of the reference driver's memory pool against Glia's, and names every
+//! difference.
 //!
-//! A *golden trace* is a list of operations with what the reference answered, word for word in `docs/formats/golden-mempool.md`.
-//! One file goes this way:
+//! A *golden trace* is a list of operations with what the reference answered, word for word in
+//! `docs/formats/golden-mempool.md`. One file goes this way:
 //!
-//! 1. [`source`] reads it, packed or plain; [`trace`] checks its first line and reads one record after the other into an
-//!    [operation](op) and what is [expected](trace::Expected) of it;
-//! 2. a [`session`] performs the operation on Glia's driver, in the [host] and with the [failures](script) that the trace scripts,
-//!    and gives an [answer] in the trace's words;
-//! 3. [`judge`](mod@judge) compares the two in full: the same, a declared divergence, or a mismatch;
+//! 1. [`source`] reads it, packed or plain; [`trace`] checks its first line and reads one record
+//!    after the other into an [operation](op) and what is [expected](trace::Expected) of it;
+//! 2. a [`session`] performs the operation on Glia's driver, in the [host] and with the
+//!    [failures](script) that the trace scripts, and gives an [answer] in the trace's words;
+//! 3. [`judge`](mod@judge) compares the two in full: the same, a declared divergence, or a
+//!    mismatch;
 //! 4. a [`report`] counts and keeps what was found.
 //!
-//! A declared divergence can lead Glia and the reference apart. What follows until the next `init` is *tainted*: replayed, compared and
-//! counted, but no mismatch.
+//! A declared divergence can lead Glia and the reference apart. What follows until the next `init`
+//! is *tainted*: replayed, compared and counted, but no mismatch.
 //!
-//! What this does not do: decide what the reference does. All of that is in the traces, so a mismatch is either a fault of Glia's
-//! driver or a lack of this replay, never a matter of taste.
+//! What this does not do: decide what the reference does. All of that is in the traces, so a
+//! mismatch is either a fault of Glia's driver or a lack of this replay, never a matter of taste.
 
 pub mod answer;
 pub mod arguments;
@@ -39,7 +41,8 @@ use report::{FileError, FileReport, Wanted};
 use session::Session;
 use trace::Trace;
 
-/// Replays a file. What is wrong with the file itself is in the report, too, beside what was found before that.
+/// Replays a file. What is wrong with the file itself is in the report, too, beside what was found
+/// before that.
 #[must_use]
 pub fn replay_file(path: &Path, wanted: Wanted) -> FileReport {
     let mut report = FileReport::new(path.display().to_string());
@@ -53,7 +56,8 @@ pub fn replay_file(path: &Path, wanted: Wanted) -> FileReport {
 /// Replays the text of a trace into a report.
 ///
 /// # Errors
-/// [`FileError::Trace`] at the first line that is not as the format has it; the report has what was found before.
+/// [`FileError::Trace`] at the first line that is not as the format has it; the report has what was
+/// found before.
 pub fn replay_text(text: &str, wanted: Wanted, report: &mut FileReport) -> Result<(), FileError> {
     let trace = Trace::parse(text)?;
     let mut session = Session::new();

@@ -17,9 +17,10 @@ use super::printable::printable;
 
 /// Replay golden traces of the reference driver against Glia's and name each mismatch
 ///
-/// A trace records operations on the reference's memory pool and handle table with its answers. Every field of every answer is
-/// compared. Declared divergences (docs/divergences.md) are counted apart; what follows from one until the next init is tainted
-/// and does not count. The format is described in docs/formats/golden-mempool.md.
+/// A trace records operations on the reference's memory pool and handle table with its answers.
+/// Every field of every answer is compared. Declared divergences (docs/divergences.md) are counted
+/// apart; what follows from one until the next init is tainted and does not count. The format is
+/// described in docs/formats/golden-mempool.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

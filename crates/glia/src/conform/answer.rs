@@ -1,4 +1,5 @@
-//! What Glia answered, in the trace's words, and what the reference does there if that is declared to be something else.
+//! What Glia answered, in the trace's words, and what the reference does there if that is declared
+//! to be something else.
 
 use glia_abi::divergence::Divergence;
 
@@ -28,7 +29,8 @@ pub enum Reply {
 pub enum Reference {
     /// It answers this, by an accident that can be computed.
     Answers(Fields<'static>),
-    /// It takes the request that Glia refuses, or has no memory for it. What follows from that, Glia cannot follow.
+    /// It takes the request that Glia refuses, or has no memory for it. What follows from that,
+    /// Glia cannot follow.
     Takes,
     /// It stops the kernel, in one of these ways.
     Stops {

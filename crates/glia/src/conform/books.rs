@@ -1,4 +1,5 @@
-//! What the replay itself keeps of the chunks: which of them a trace's ids name, and what went through the reserve pools.
+//! What the replay itself keeps of the chunks: which of them a trace's ids name, and what went
+//! through the reserve pools.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,8 @@ use glia_driver::memory::RESERVE_POOLS;
 use super::op::ChunkId;
 use super::value::Value;
 
-/// The chunks of one device, dead ones included: a trace may free through a pointer to a chunk that is gone.
+/// The chunks of one device, dead ones included: a trace may free through a pointer to a chunk that
+/// is gone.
 #[derive(Debug, Default)]
 pub struct Books {
     by_id: HashMap<ChunkId, Option<ChunkRef>>,
@@ -95,7 +97,8 @@ impl Books {
         }
     }
 
-    /// The chunk's id as a trace writes it; a chunk that the trace knows nothing of is named in words.
+    /// The chunk's id as a trace writes it; a chunk that the trace knows nothing of is named in
+    /// words.
     #[must_use]
     pub fn id_of(&self, chunk: ChunkRef) -> Value<'static> {
         match self.by_chunk.get(&chunk) {

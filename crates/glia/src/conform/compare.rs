@@ -1,7 +1,8 @@
 //! Two outcomes side by side: every field, in both directions.
 //!
-//! A field that only one side has is a difference. Objects, and lists of objects, are compared part by part; of a list of plain
-//! values only the first place that differs is told, since a lost item shifts all that follow.
+//! A field that only one side has is a difference. Objects, and lists of objects, are compared part
+//! by part; of a list of plain values only the first place that differs is told, since a lost item
+//! shifts all that follow.
 
 use super::value::{Fields, Value};
 
@@ -36,8 +37,9 @@ impl Difference {
     }
 }
 
-/// Fields of an operation that a trace may have although there is nothing to tell, with the values that say so. The format leaves
-/// open whether they are written then, so such a field may be absent or have one of these.
+/// Fields of an operation that a trace may have although there is nothing to tell, with the values
+/// that say so. The format leaves open whether they are written then, so such a field may be absent
+/// or have one of these.
 type Optional = &'static [(&'static str, &'static [Neutral])];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +73,8 @@ fn optional_fields(op: &str) -> Optional {
     }
 }
 
-/// All differences between the outcome that a trace expects of an operation and the one that Glia gave.
+/// All differences between the outcome that a trace expects of an operation and the one that Glia
+/// gave.
 #[must_use]
 pub fn differences(op: &str, expected: &Fields<'_>, got: &Fields<'_>) -> Vec<Difference> {
     let mut found = Vec::new();

@@ -7,7 +7,8 @@
 //! 3. it is larger than the largest single request,
 //! 4. it would take the total above the capacity.
 //!
-//! Addresses are of no interest to a trace; they come first-fit from the 4 GiB that a device can reach, without page 0.
+//! Addresses are of no interest to a trace; they come first-fit from the 4 GiB that a device can
+//! reach, without page 0.
 
 use std::num::NonZeroU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -94,7 +95,8 @@ impl HostMemory for ScriptedHost {
         ))
     }
 
-    /// What was not handed out is not taken back, and stays in the total: the trace's `host_used` and `host_left` then tell.
+    /// What was not handed out is not taken back, and stays in the total: the trace's `host_used`
+    /// and `host_left` then tell.
     fn free(&self, _device: DeviceId, at: HostPa, size_bytes: u64) {
         let mut state = self.state();
         let page = at.align_down(Alignment::PAGE).get() / PAGE_SIZE_BYTES;

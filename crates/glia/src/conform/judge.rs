@@ -15,7 +15,8 @@ pub struct Verdict {
     pub differences: Vec<Difference>,
     /// The declared divergence that it is, if it is one.
     pub divergence: Option<Divergence>,
-    /// Whether Glia and the reference are in different states from here on, so that no later difference says anything.
+    /// Whether Glia and the reference are in different states from here on, so that no later
+    /// difference says anything.
     pub taints: bool,
 }
 
@@ -94,9 +95,11 @@ fn took(expected: &Fields<'_>) -> bool {
     ret == Some(&Value::from(0)) || ret == Some(&Value::from(Errno::ENOMEM.ret()))
 }
 
-/// Tells, in differences from the reference's accident, what Glia answered, and the accident in a note.
+/// Tells, in differences from the reference's accident, what Glia answered, and the accident in a
+/// note.
 ///
-/// A field that differs from the accident and not from Glia's answer is as the trace expects it in the latter.
+/// A field that differs from the accident and not from Glia's answer is as the trace expects it in
+/// the latter.
 fn tell_own_answer(found: &mut [Difference], own_found: &[Difference], divergence: Divergence) {
     for difference in found {
         let same = own_found.iter().find(|own| own.field == difference.field);

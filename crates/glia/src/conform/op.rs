@@ -13,7 +13,8 @@ use glia_driver::site::SiteId;
 use super::arguments::{ArgumentError, Arguments, NewChunkId};
 use super::script::{Failures, Script};
 
-/// A chunk as the trace names it: positive for its own allocations, -1, -2, … for the carveouts of channel 0, 1, ….
+/// A chunk as the trace names it: positive for its own allocations, -1, -2, … for the carveouts of
+/// channel 0, 1, ….
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ChunkId(pub i64);
 

@@ -1,4 +1,5 @@
-//! The driver's answers in the words of the format: one function per outcome that has more than two fields.
+//! The driver's answers in the words of the format: one function per outcome that has more than two
+//! fields.
 
 use glia_driver::chunk::{Chunk, Place};
 use glia_driver::memory::sweep::Sweep;

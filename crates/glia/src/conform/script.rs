@@ -29,7 +29,8 @@ impl Script {
         failures: Failures::Next(0),
     };
 
-    /// Whether the call that is being made fails by the script. If not, and it succeeds, say so with [`succeeded`](Self::succeeded).
+    /// Whether the call that is being made fails by the script. If not, and it succeeds, say so
+    /// with [`succeeded`](Self::succeeded).
     pub fn strikes(&mut self) -> bool {
         if self.after > 0 {
             return false;
@@ -50,7 +51,8 @@ impl Script {
     }
 }
 
-/// Kernel memory under a script (`fail_kmem`): chunk records and further pages of the handle table. Nothing else of the driver fails.
+/// Kernel memory under a script (`fail_kmem`): chunk records and further pages of the handle table.
+/// Nothing else of the driver fails.
 #[derive(Debug)]
 pub struct ScriptedKernelMemory(Mutex<Script>);
 

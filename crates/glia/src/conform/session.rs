@@ -1,9 +1,11 @@
-//! One device under replay: what each operation of a trace does to Glia's driver, and what the driver answers.
+//! One device under replay: what each operation of a trace does to Glia's driver, and what the
+//! driver answers.
 //!
-//! A session lives from one `init` to the next. It holds the driver's [`DeviceMemory`], the scripted world around it ([`ScriptedHost`],
-//! [`ScriptedKernelMemory`], the current process) and the [`Books`] that tie a trace's ids to chunks. It does not know what the
-//! trace expects; that is [`judge`](mod@super::judge)'s business. The calls of the driver are in `chunks`, `lifespans` and `handles`, as
-//! the format's description groups them.
+//! A session lives from one `init` to the next. It holds the driver's [`DeviceMemory`], the
+//! scripted world around it ([`ScriptedHost`], [`ScriptedKernelMemory`], the current process) and
+//! the [`Books`] that tie a trace's ids to chunks. It does not know what the trace expects; that is
+//! [`judge`](mod@super::judge)'s business. The calls of the driver are in `chunks`, `lifespans` and
+//! `handles`, as the format's description groups them.
 
 mod chunks;
 mod handles;
@@ -73,7 +75,8 @@ impl Session {
     /// Does what a record says, and tells what came of it.
     ///
     /// # Errors
-    /// [`Problem`] for a record that no trace can have here: before the first `init`, or with an id that is used up.
+    /// [`Problem`] for a record that no trace can have here: before the first `init`, or with an id
+    /// that is used up.
     pub fn perform(&mut self, op: &Op) -> Result<Answer, Problem> {
         match op {
             Op::Init(init) => Ok(self.init(init)),

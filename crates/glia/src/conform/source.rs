@@ -39,10 +39,12 @@ pub enum SourceError {
     NoTraces,
 }
 
-/// The traces that a path names: itself, or, of a directory, all `*.jsonl` and `*.jsonl.gz` in it by name.
+/// The traces that a path names: itself, or, of a directory, all `*.jsonl` and `*.jsonl.gz` in it
+/// by name.
 ///
 /// # Errors
-/// [`SourceError`] if the path is a directory that cannot be listed or has no traces. Whether a file exists is seen when it is read.
+/// [`SourceError`] if the path is a directory that cannot be listed or has no traces. Whether a
+/// file exists is seen when it is read.
 pub fn traces(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);

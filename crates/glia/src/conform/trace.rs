@@ -1,8 +1,9 @@
 //! A trace: its first line, then its records, one a line.
 //!
-//! [`Trace::parse`] looks at the first line and counts the others, so that a file cut short is refused before anything is replayed;
-//! [`Trace::records`] then reads them one at a time. Everything that is wrong with a file is a [`TraceError`], which names the line,
-//! what was found and what is allowed.
+//! [`Trace::parse`] looks at the first line and counts the others, so that a file cut short is
+//! refused before anything is replayed; [`Trace::records`] then reads them one at a time.
+//! Everything that is wrong with a file is a [`TraceError`], which names the line, what was found
+//! and what is allowed.
 
 use super::arguments::{ArgumentError, Arguments};
 use super::op::{ChunkId, Op, OpError};
@@ -213,7 +214,8 @@ impl<'a> Trace<'a> {
     /// Reads the first line and counts the others.
     ///
     /// # Errors
-    /// [`TraceError`] if the first line is not that of a memory-pool trace, or the number of records is not what it says.
+    /// [`TraceError`] if the first line is not that of a memory-pool trace, or the number of
+    /// records is not what it says.
     pub fn parse(text: &'a str) -> Result<Self, TraceError> {
         let (first, lines) = text.split_once('\n').unwrap_or((text, ""));
         if first.trim().is_empty() {
@@ -241,7 +243,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Name and number of records by the first line. Fields that say more about the recording are allowed.
+/// Name and number of records by the first line. Fields that say more about the recording are
+/// allowed.
 fn meta(text: &str) -> Result<(String, u64), Problem> {
     let mut fields = object(text)?;
     if let Some(scenario) = fields.get("scenario") {

@@ -1,8 +1,9 @@
 //! JSON as the traces use it: borrowed from the line it came from, whole numbers only.
 //!
-//! A trace has thousands of short objects, so an object is a row of fields and not a map, strings are borrowed where the line allows
-//! it, and the same type holds what a trace expects and what the driver answered. Numbers need all 64 bits with and without a sign, so
-//! they are kept in 128; a number with a fraction is refused.
+//! A trace has thousands of short objects, so an object is a row of fields and not a map, strings
+//! are borrowed where the line allows it, and the same type holds what a trace expects and what the
+//! driver answered. Numbers need all 64 bits with and without a sign, so they are kept in 128; a
+//! number with a fraction is refused.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -6,7 +6,8 @@ use super::{conform, golden_dir, golden_text, meta, trace};
 
 const INIT: &str = r#"{"op":"init","arch":"v2","out":{"ret":0}}"#;
 
-/// Runs the command on a file of this name and content, and gives what it says on stderr after the file's name.
+/// Runs the command on a file of this name and content, and gives what it says on stderr after the
+/// file's name.
 fn complaint(name: &str, content: &[u8]) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);

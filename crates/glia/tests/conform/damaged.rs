@@ -1,4 +1,5 @@
-//! Damaged traces: whatever a file holds, the replay ends with a report or a complaint and never with a panic.
+//! Damaged traces: whatever a file holds, the replay ends with a report or a complaint and never
+//! with a panic.
 
 use glia::conform::replay_text;
 use glia::conform::report::{FileReport, Wanted};
@@ -78,7 +79,8 @@ fn extreme_numbers_make_no_panic() {
     }
 }
 
-/// The record with one of the numbers before its outcome replaced, or, of an init, one of its sizes set.
+/// The record with one of the numbers before its outcome replaced, or, of an init, one of its sizes
+/// set.
 fn with_extreme_argument(record: &str, numbers: &mut Numbers) -> String {
     const SIZES: [&str; 8] = [
         "min_alloc_size",

@@ -1,5 +1,6 @@
-//! Small traces for the declared divergences and what they taint, and for what only looks like one. Expected outcomes are
-//! derived by hand from the format's description and the rules of the reference's pool, never from what Glia answers.
+//! Small traces for the declared divergences and what they taint, and for what only looks like one.
+//! Expected outcomes are derived by hand from the format's description and the rules of the
+//! reference's pool, never from what Glia answers.
 
 use serde_json::{Value, json};
 

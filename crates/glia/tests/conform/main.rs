@@ -1,5 +1,5 @@
-//! `glia conform` as its user sees it: golden traces, golden traces with one value changed, broken files, and small traces written by
-//! hand for what the golden ones do not hold.
+//! `glia conform` as its user sees it: golden traces, golden traces with one value changed, broken
+//! files, and small traces written by hand for what the golden ones do not hold.
 #![expect(
     clippy::unwrap_used,
     reason = "the helpers of a test fail it by panicking, too"

@@ -83,8 +83,8 @@ fn told(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Every way to change one plain value, to lose one field (of an outcome that is not a stop: what stands beside a stop may be left
-/// out), and to have one too many.
+/// Every way to change one plain value, to lose one field (of an outcome that is not a stop: what
+/// stands beside a stop may be left out), and to have one too many.
 fn spoilt_outcomes(out: &Value) -> Vec<Spoilt> {
     let is_stop = out.get("bug").is_some();
     let mut spoilt = Vec::new();
@@ -162,7 +162,8 @@ fn without_indices(field: &str) -> String {
         .collect()
 }
 
-/// Replaces `from` by `to` in the first line that holds all of `having`, and gives the whole text and the line's number.
+/// Replaces `from` by `to` in the first line that holds all of `having`, and gives the whole text
+/// and the line's number.
 fn replaced(file: &str, having: &[&str], from: &str, to: &str) -> (String, usize) {
     let text = golden_text(file);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();

@@ -1,5 +1,6 @@
-//! Small traces for parameters, scripted failures and limits that the golden traces do not hold. Expected outcomes are
-//! derived by hand from the format's description and the rules of the reference's pool, never from what Glia answers.
+//! Small traces for parameters, scripted failures and limits that the golden traces do not hold.
+//! Expected outcomes are derived by hand from the format's description and the rules of the
+//! reference's pool, never from what Glia answers.
 
 use serde_json::{Value, json};
 
@@ -39,7 +40,8 @@ fn a_request_refused_for_its_arguments_asks_for_no_kernel_memory() {
         record(r#"{"op":"fail_kmem","after":0,"count":1}"#, "{}"),
         channel_9,
         core_8,
-        // Nothing is asked of the pools before the record is had, but it is had before they refuse a size of 0.
+        // Nothing is asked of the pools before the record is had, but it is had before they refuse
+        // a size of 0.
         alloc(3, 0, "device", 7, r#"{"ret":-12}"#),
         alloc(
             4,
@@ -122,7 +124,8 @@ fn tokens_have_64_bits() {
     ]);
 }
 
-/// The outcome of a V2 init with other reserve pages, 256 KiB first, and what they take from the host.
+/// The outcome of a V2 init with other reserve pages, 256 KiB first, and what they take from the
+/// host.
 fn init_v2_with_pages(arguments: &str, pages: [u32; 4], host_used: u64) -> String {
     let mut init: Value = serde_json::from_str(&init_v2()).unwrap();
     for (pool, count) in pages.into_iter().enumerate() {
@@ -135,7 +138,8 @@ fn init_v2_with_pages(arguments: &str, pages: [u32; 4], host_used: u64) -> Strin
 
 #[test]
 fn reserve_pools_are_built_from_the_largest_pages_down_until_host_memory_fails() {
-    // 16 pages of 2 MiB and 2 of 1 MiB are had; the next fails, which ends its pool; 64 of 512 KiB and 128 of 256 KiB are had.
+    // 16 pages of 2 MiB and 2 of 1 MiB are had; the next fails, which ends its pool; 64 of 512 KiB
+    // and 128 of 256 KiB are had.
     let one_fails = init_v2_with_pages(
         r#""host_fail_after":18,"host_fail_count":1"#,
         [128, 64, 2, 16],

@@ -148,8 +148,9 @@ impl Session {
         })
     }
 
-    /// The reference takes from a reserve pool's counter what is freed there and never adds what is allocated, so its counter is
-    /// minus all that was ever freed. Glia's counter must be what is live, else nothing is declared about it.
+    /// The reference takes from a reserve pool's counter what is freed there and never adds what is
+    /// allocated, so its counter is minus all that was ever freed. Glia's counter must be what is
+    /// live, else nothing is declared about it.
     pub(super) fn stats(&self, memory: &DeviceMemory, with_usage: bool) -> Answer {
         let stats = memory.stats();
         let usage = with_usage.then(|| memory.usage());
