@@ -82,7 +82,8 @@ pub enum Place {
     },
 }
 
-/// A copy of a chunk's record, true at one moment.
+/// A copy of a chunk's record. What cannot change while the chunk lives is of one life; references
+/// and handle, which can, are each as they were at some moment of the copying.
 ///
 /// It stays packed as it lies in memory, so that a lookup costs little more than reading it; each
 /// figure is unpacked where it is asked for.

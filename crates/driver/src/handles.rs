@@ -12,10 +12,12 @@
 //! to its handle, is the business of
 //! [`DeviceMemory::publish`](crate::memory::DeviceMemory::publish).
 //!
-//! The chain's head lies apart from the cells, in [`FreeHandles`]: whoever allocates or frees brings
-//! it, and so is alone. (In the driver it lies inside the set's lock; a lock of its own would cost
-//! more than the rest.) Cells are atomics in pages that stay where they are, so [`HandleTable::find`] takes no lock.
-//! Handles may be logged; the contents of cells may not.
+//! The chain's head lies apart from the cells, in [`FreeHandles`]: whoever allocates or frees
+//! brings it, and so is alone. (In the driver it lies inside the set's lock; a lock of its own
+//! would cost more than the rest.) Cells are atomics in pages that stay where they are, so
+//! [`HandleTable::find`] takes no lock. Handles may be logged. A cell of the reference holds a
+//! kernel pointer and may not; ours hold a slot and its generation, and the table's `Debug` keeps
+//! them to itself all the same.
 
 use std::fmt;
 use std::sync::OnceLock;

@@ -12,6 +12,7 @@ use glia_abi::fault::NoFaults;
 use glia_abi::handle::{Channel, CoreId, McHandle, Pid};
 use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
+use loom::sync::Mutex;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
@@ -211,6 +212,135 @@ fn a_living_chunk_is_found_while_its_neighbours_come_and_go() {
         tables.dies(&mut set, neighbour, below.at());
         tables.born(&mut set, &life(3, 4));
         finder.join().unwrap();
+    });
+}
+
+/// The slot dies by one thread's hand and lives again by another's; only the set's lock is between
+/// them. The fence has to be the second one's.
+#[test]
+fn a_copy_is_whole_when_death_and_rebirth_are_on_two_threads() {
+    explore(|| {
+        let (tables, mut set) = Tables::new();
+        let first = tables.born(&mut set, &life(1, 0));
+        let shared = Arc::new((tables, Mutex::new(set)));
+        let finder = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
+                    assert_whole(&copy);
+                    assert_eq!(copy.category().0 == 1, found == first);
+                }
+            })
+        };
+        let killer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let mut set = shared.1.lock().unwrap();
+                shared.0.dies(&mut set, first, BusAddr::new(0));
+            })
+        };
+        shared.0.born(&mut shared.1.lock().unwrap(), &life(2, 1));
+        killer.join().unwrap();
+        finder.join().unwrap();
+    });
+}
+
+/// The same when the slot is given back by the last holder, after the death.
+#[test]
+fn a_copy_is_whole_when_the_last_holder_gives_the_slot_to_the_next_life() {
+    explore(|| {
+        let (tables, mut set) = Tables::new();
+        let first = tables.born(&mut set, &life(1, 0));
+        tables.slab.pin(first).unwrap();
+        let shared = Arc::new((tables, Mutex::new(set)));
+        let holder = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if shared.0.slab.unpin(first) {
+                    let mut set = shared.1.lock().unwrap();
+                    shared.0.slab.recycle(&mut set.slots, first);
+                    let next = shared
+                        .0
+                        .slab
+                        .bring_to_life(&mut set.slots, &life(2, 0))
+                        .unwrap();
+                    assert_eq!(next.slot(), first.slot());
+                }
+            })
+        };
+        let finder = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
+                    assert_whole(&copy);
+                    assert_eq!(copy.category().0 == 1, found == first);
+                }
+            })
+        };
+        shared
+            .0
+            .dies(&mut shared.1.lock().unwrap(), first, BusAddr::new(0));
+        holder.join().unwrap();
+        finder.join().unwrap();
+    });
+}
+
+/// A start bit that is seen leads to the slot that was written for it.
+#[test]
+fn a_start_that_is_seen_has_its_slot() {
+    explore(|| {
+        let (tables, mut set) = Tables::new();
+        tables.born(&mut set, &life(3, 0));
+        let tables = Arc::new(tables);
+        let finder = {
+            let tables = Arc::clone(&tables);
+            thread::spawn(move || {
+                tables.index.find(BusAddr::new(40 * PAGE), |slot| {
+                    assert_ne!(slot, 0, "slot 0 is a list's head and never indexed");
+                    None::<()>
+                });
+            })
+        };
+        tables.born(&mut set, &life(1, 20));
+        finder.join().unwrap();
+    });
+}
+
+/// A handle that is found leads to a record that is there.
+#[test]
+fn a_handle_that_is_found_leads_to_a_live_record() {
+    explore(|| {
+        let (tables, mut set) = Tables::new();
+        let tables = Arc::new(tables);
+        let finder = {
+            let tables = Arc::clone(&tables);
+            thread::spawn(move || {
+                let handle = McHandle::new(1).unwrap();
+                if let Some(Object::Chunk(chunk)) = tables.handles.find(handle) {
+                    assert_whole(&tables.slab.read(chunk).unwrap());
+                }
+            })
+        };
+        let chunk = tables.born(&mut set, &life(1, 0));
+        tables.publish(&mut set, chunk);
+        finder.join().unwrap();
+    });
+}
+
+/// A pin of a life that has ended is refused, also while the slot lives again.
+#[test]
+fn a_stale_pin_beside_reuse_is_refused() {
+    explore(|| {
+        let (tables, mut set) = Tables::new();
+        let first = tables.born(&mut set, &life(1, 0));
+        tables.dies(&mut set, first, BusAddr::new(0));
+        let tables = Arc::new(tables);
+        let pinner = {
+            let tables = Arc::clone(&tables);
+            thread::spawn(move || assert!(tables.slab.pin(first).is_err()))
+        };
+        tables.born(&mut set, &life(2, 0));
+        pinner.join().unwrap();
     });
 }
 

@@ -17,8 +17,8 @@
 //! Whoever must *hold* a chunk's memory takes a pin ([`pin`]).
 //!
 //! **Locks.** One mutex, the reference's `mpset` lock, guards pools, lists, counters and the handle
-//! table (which has a lock of its own in the reference). [`chunk`](DeviceMemory::chunk), [`search`](DeviceMemory::search)
-//! and [`resolve`](DeviceMemory::resolve) take none of them.
+//! table (which has a lock of its own in the reference). [`chunk`](DeviceMemory::chunk),
+//! [`search`](DeviceMemory::search) and [`resolve`](DeviceMemory::resolve) take none of them.
 //!
 //! **What this does not do.** It moves no bytes and knows no ioctl.
 
@@ -452,10 +452,11 @@ impl<A: Arena> Drop for DeviceMemory<A> {
     fn drop(&mut self) {
         self.teardown(Pid::default());
         // A pin borrows the device, so those that are left were forgotten and hold nothing.
-        let forgotten = std::mem::take(&mut self.lock().held);
-        for chunk in forgotten {
-            self.give_back_held(chunk);
+        let mut set = self.lock();
+        for chunk in std::mem::take(&mut set.held) {
+            self.give_place_back(&mut set, chunk);
         }
+        set.pools.return_reserves();
     }
 }
 

@@ -105,7 +105,10 @@ impl<A: Arena> ReservePool<A> {
             .pages
             .get_mut(page as usize)
             .is_some_and(|page| page.free(at.get(), size_bytes));
-        debug_assert!(freed, "reserve page {page} had given {at}+{size_bytes} out");
+        debug_assert!(
+            freed,
+            "reserve page {page} had given these {size_bytes} bytes out"
+        );
         self.allocated_bytes -= size_bytes;
     }
 

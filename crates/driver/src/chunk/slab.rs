@@ -6,8 +6,8 @@
 //! gone stale therefore reads the atomics of some other chunk, never freed memory, and a
 //! *generation* tells the two apart. So a read takes no lock:
 //!
-//! - the writer (one at a time, under the set's lock) marks the slot dead, fences, writes the
-//!   fields, stores the new generation;
+//! - a writer (one at a time, under the set's lock) marks the slot dead; whoever uses it again
+//!   fences, writes the fields, stores the new generation;
 //! - the reader loads the generation, the fields, fences, loads the generation again. Equal and
 //!   live at both ends means that all fields belong to that one life.
 //!
@@ -140,6 +140,17 @@ impl ChunkSlab {
     pub(crate) fn bring_to_life(&self, free: &mut FreeSlots, chunk: &Chunk) -> Option<ChunkRef> {
         let number = self.take(free)?;
         let slot = self.slot(number);
+        // ORDER: "dead" comes before the first field of the next life, or a reader could copy new
+        // fields and still find the old generation. The fence stands here and not in `kill`: it
+        // orders only what its own thread stores, and the slot may have died by another's hand,
+        // which the set's lock puts before this.
+        #[cfg(loom)]
+        let fenced = !self.without_death_fence;
+        #[cfg(not(loom))]
+        let fenced = true;
+        if fenced {
+            fence(Ordering::Release);
+        }
         slot.write(chunk);
         let generation = low_u32(slot.life.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         // ORDER: the fields above come before the generation that vouches for them.
@@ -191,18 +202,11 @@ impl ChunkSlab {
         // ones. The bit is set, so taking it off is a subtraction, which the processor does in one
         // step.
         let before = self.slot(chunk.slot).life.fetch_sub(LIVE, Ordering::AcqRel);
-        #[cfg(loom)]
-        if self.without_death_fence {
-            return before & PINS != 0;
-        }
-        // ORDER: "dead" comes before the first field of the next life. Without this a reader could
-        // copy new fields and still find the old generation.
-        fence(Ordering::Release);
         before & PINS != 0
     }
 
-    /// The record of a chunk whose slot cannot be used again meanwhile: a pinned one, or one that has
-    /// died and is not recycled yet.
+    /// The record of a chunk whose slot cannot be used again meanwhile: a pinned one, or one that
+    /// has died and is not recycled yet.
     pub(crate) fn read_kept(&self, chunk: ChunkRef) -> Chunk {
         self.slot(chunk.slot).copy()
     }

@@ -13,7 +13,7 @@ use std::fmt;
 use glia_abi::addr::BusAddr;
 use glia_abi::handle::McHandle;
 
-use super::DeviceMemory;
+use super::{DeviceMemory, Set};
 use crate::arena::{Arena, ExtentTree};
 use crate::chunk::{Chunk, ChunkRef, PinError};
 use crate::handles::Object;
@@ -89,17 +89,22 @@ impl<A: Arena> DeviceMemory<A> {
 
     /// The last pin of a dead chunk went: gives its memory back.
     #[cold]
-    pub(super) fn give_back_held(&self, chunk: ChunkRef) {
+    fn give_back_held(&self, chunk: ChunkRef) {
         let mut guard = self.lock();
         let set = &mut *guard;
         set.held.retain(|held| *held != chunk);
+        self.give_place_back(set, chunk);
+        if set.torn_down && set.held.is_empty() {
+            set.pools.return_reserves();
+        }
+    }
+
+    /// Gives place and slot of a dead chunk back that nobody holds any more.
+    pub(super) fn give_place_back(&self, set: &mut Set<A>, chunk: ChunkRef) {
         let record = self.slab.read_kept(chunk);
         // A complaint about the scratchpad's order is counted in the pool's books; nobody is left
         // to be told.
         set.pools.give_back(&record);
         self.slab.recycle(&mut set.free_slots, chunk);
-        if set.torn_down && set.held.is_empty() {
-            set.pools.return_reserves();
-        }
     }
 }

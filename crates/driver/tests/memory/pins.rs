@@ -141,13 +141,28 @@ fn host_memory_goes_back_to_the_machine_with_the_last_pin_even_after_teardown() 
 }
 
 #[test]
-fn a_pin_that_was_forgotten_does_not_keep_host_memory_beyond_its_device() {
-    let host = TestHost::new(64 * MIB);
+fn pins_that_were_forgotten_do_not_keep_host_memory_beyond_their_device() {
+    // Room for the reserve pools and one coherent chunk: the others lie in reserve pages.
+    let host = TestHost::new(8 * MIB + 8192);
     let memory: DeviceMemory =
         DeviceMemory::new(small_device(), host.clone(), Arc::new(NoFaults)).unwrap();
-    let chunk = memory.alloc(PID, &AllocRequest::host(8192)).unwrap();
-    std::mem::forget(memory.pin(chunk).unwrap());
-    memory.free(PID, chunk).unwrap();
+    for _ in 0..3 {
+        let chunk = memory.alloc(PID, &AllocRequest::host(8192)).unwrap();
+        std::mem::forget(memory.pin(chunk).unwrap());
+        memory.free(PID, chunk).unwrap();
+    }
+    assert_eq!(memory.stats().held_chunks, 3);
     drop(memory);
     assert_eq!(host.used_bytes(), 0);
+}
+
+#[test]
+fn a_pin_of_an_earlier_life_is_refused_when_the_slot_lives_again() {
+    let memory = fresh();
+    let first = memory.alloc(PID, &page()).unwrap();
+    memory.free(PID, first).unwrap();
+    let second = memory.alloc(PID, &page()).unwrap();
+    assert_eq!(second.slot(), first.slot());
+    assert!(memory.pin(first).is_err());
+    assert_eq!(memory.pin(second).unwrap().chunk(), second);
 }

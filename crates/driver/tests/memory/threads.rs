@@ -13,6 +13,15 @@ use glia_driver::memory::DeviceMemory;
 
 use crate::support::{MIB, PID, TestHost, fresh, small_device};
 
+/// Tells the writer that the reader has ended, even if it panicked.
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Every chunk's category and owner are functions of its size, so a copy that mixes two lives is
 /// seen.
 fn request(pages: u64) -> AllocRequest {
@@ -32,6 +41,7 @@ fn a_copy_never_mixes_two_lives_and_a_living_chunk_is_always_found() {
     let (done, last_handle) = (AtomicBool::new(false), AtomicU32::new(1));
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
+            let _done = SetWhenDropped(&done);
             let mut hits = 0_u64;
             for lookup in 0..100_000_u64 {
                 let (found, _) = memory
@@ -55,7 +65,6 @@ fn a_copy_never_mixes_two_lives_and_a_living_chunk_is_always_found() {
                     assert_eq!(u64::from(record.owner().get()), pages);
                 }
             }
-            done.store(true, Ordering::Relaxed);
             hits
         });
         // The writer goes on for as long as the reader has lookups left, and keeps a few chunks
@@ -120,6 +129,7 @@ fn a_pinned_range_never_belongs_to_two() {
         (AtomicBool::new(false), AtomicU32::new(1), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let holder = scope.spawn(|| {
+            let _done = SetWhenDropped(&done);
             for round in 0..50_000_u64 {
                 let pin = if round % 2 == 0 {
                     McHandle::new(last_handle.load(Ordering::Relaxed))
@@ -136,7 +146,6 @@ fn a_pinned_range_never_belongs_to_two() {
                     );
                 }
             }
-            done.store(true, Ordering::Relaxed);
         });
         let mut live = VecDeque::new();
         for round in 0.. {
