@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     clippy::cast_possible_truncation,
     reason = "a test fails by panicking"
 )]
