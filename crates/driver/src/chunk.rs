@@ -118,6 +118,7 @@ pub(crate) struct NewChunk {
 
 impl From<NewChunk> for Chunk {
     /// A record with one reference and no handle.
+    #[inline]
     fn from(new: NewChunk) -> Self {
         Self {
             at: new.at.get(),
@@ -291,6 +292,7 @@ impl Traits {
         width: 18,
     };
 
+    #[inline]
     fn pack(new: &NewChunk) -> u64 {
         let (place, page) = match new.place {
             Place::Main => (0, 0),

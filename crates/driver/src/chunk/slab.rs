@@ -315,6 +315,7 @@ impl Slot {
         }
     }
 
+    #[inline]
     fn write(&self, chunk: &Chunk) {
         self.at.store(chunk.at, Ordering::Relaxed);
         self.size_bytes.store(chunk.size_bytes, Ordering::Relaxed);
