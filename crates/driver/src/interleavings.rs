@@ -63,6 +63,12 @@ struct Tables {
     handles: HandleTable,
 }
 
+/// Starts a thread that works on what it shares with this one.
+fn beside<T: 'static>(shared: &Arc<T>, work: impl FnOnce(&T) + 'static) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || work(&shared))
+}
+
 /// What the set's lock would guard.
 struct Set {
     slots: FreeSlots,
@@ -131,15 +137,12 @@ fn a_find_beside_a_free_answers_the_whole_record_or_nothing() {
         let chunk = tables.born(&mut set, &record);
         let handle = tables.publish(&mut set, chunk);
         let tables = Arc::new(tables);
-        let finder = {
-            let tables = Arc::clone(&tables);
-            thread::spawn(move || {
-                if let Some((found, copy)) = tables.resolve(handle) {
-                    assert_eq!(found, chunk);
-                    assert_whole(&copy);
-                }
-            })
-        };
+        let finder = beside(&tables, move |tables| {
+            if let Some((found, copy)) = tables.resolve(handle) {
+                assert_eq!(found, chunk);
+                assert_whole(&copy);
+            }
+        });
         tables.handles.free(&mut set.handles, handle).unwrap();
         tables.dies(&mut set, chunk, record.at());
         finder.join().unwrap();
@@ -156,19 +159,16 @@ fn find_beside_reuse(without_death_fence: bool) {
         let first = tables.born(&mut set, &life(1, 0));
         let handle = tables.publish(&mut set, first);
         let tables = Arc::new(tables);
-        let finder = {
-            let tables = Arc::clone(&tables);
-            thread::spawn(move || {
-                if let Some((found, copy)) = tables.resolve(handle) {
-                    assert_whole(&copy);
-                    assert_eq!(
-                        copy.category().0 == 1,
-                        found == first,
-                        "the copy is of the life that was found"
-                    );
-                }
-            })
-        };
+        let finder = beside(&tables, move |tables| {
+            if let Some((found, copy)) = tables.resolve(handle) {
+                assert_whole(&copy);
+                assert_eq!(
+                    copy.category().0 == 1,
+                    found == first,
+                    "the copy is of the life that was found"
+                );
+            }
+        });
         tables.handles.free(&mut set.handles, handle).unwrap();
         tables.dies(&mut set, first, BusAddr::new(0));
         let second = tables.born(&mut set, &life(2, 0));
@@ -200,15 +200,12 @@ fn a_living_chunk_is_found_while_its_neighbours_come_and_go() {
         let below = life(1, 1);
         let neighbour = tables.born(&mut set, &below);
         let tables = Arc::new(tables);
-        let finder = {
-            let tables = Arc::clone(&tables);
-            thread::spawn(move || {
-                assert_eq!(tables.search(BusAddr::new(3 * PAGE + 7)), Some(anchor));
-                if let Some(copy) = tables.search(BusAddr::new(PAGE)) {
-                    assert_whole(&copy);
-                }
-            })
-        };
+        let finder = beside(&tables, move |tables| {
+            assert_eq!(tables.search(BusAddr::new(3 * PAGE + 7)), Some(anchor));
+            if let Some(copy) = tables.search(BusAddr::new(PAGE)) {
+                assert_whole(&copy);
+            }
+        });
         tables.dies(&mut set, neighbour, below.at());
         tables.born(&mut set, &life(3, 4));
         finder.join().unwrap();
@@ -223,22 +220,16 @@ fn a_copy_is_whole_when_death_and_rebirth_are_on_two_threads() {
         let (tables, mut set) = Tables::new();
         let first = tables.born(&mut set, &life(1, 0));
         let shared = Arc::new((tables, Mutex::new(set)));
-        let finder = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
-                    assert_whole(&copy);
-                    assert_eq!(copy.category().0 == 1, found == first);
-                }
-            })
-        };
-        let killer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let mut set = shared.1.lock().unwrap();
-                shared.0.dies(&mut set, first, BusAddr::new(0));
-            })
-        };
+        let finder = beside(&shared, move |shared| {
+            if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
+                assert_whole(&copy);
+                assert_eq!(copy.category().0 == 1, found == first);
+            }
+        });
+        let killer = beside(&shared, move |shared| {
+            let mut set = shared.1.lock().unwrap();
+            shared.0.dies(&mut set, first, BusAddr::new(0));
+        });
         shared.0.born(&mut shared.1.lock().unwrap(), &life(2, 1));
         killer.join().unwrap();
         finder.join().unwrap();
@@ -253,30 +244,24 @@ fn a_copy_is_whole_when_the_last_holder_gives_the_slot_to_the_next_life() {
         let first = tables.born(&mut set, &life(1, 0));
         tables.slab.pin(first).unwrap();
         let shared = Arc::new((tables, Mutex::new(set)));
-        let holder = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                if shared.0.slab.unpin(first) {
-                    let mut set = shared.1.lock().unwrap();
-                    shared.0.slab.recycle(&mut set.slots, first);
-                    let next = shared
-                        .0
-                        .slab
-                        .bring_to_life(&mut set.slots, &life(2, 0))
-                        .unwrap();
-                    assert_eq!(next.slot(), first.slot());
-                }
-            })
-        };
-        let finder = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
-                    assert_whole(&copy);
-                    assert_eq!(copy.category().0 == 1, found == first);
-                }
-            })
-        };
+        let holder = beside(&shared, move |shared| {
+            if shared.0.slab.unpin(first) {
+                let mut set = shared.1.lock().unwrap();
+                shared.0.slab.recycle(&mut set.slots, first);
+                let next = shared
+                    .0
+                    .slab
+                    .bring_to_life(&mut set.slots, &life(2, 0))
+                    .unwrap();
+                assert_eq!(next.slot(), first.slot());
+            }
+        });
+        let finder = beside(&shared, move |shared| {
+            if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
+                assert_whole(&copy);
+                assert_eq!(copy.category().0 == 1, found == first);
+            }
+        });
         shared
             .0
             .dies(&mut shared.1.lock().unwrap(), first, BusAddr::new(0));
@@ -292,15 +277,12 @@ fn a_start_that_is_seen_has_its_slot() {
         let (tables, mut set) = Tables::new();
         tables.born(&mut set, &life(3, 0));
         let tables = Arc::new(tables);
-        let finder = {
-            let tables = Arc::clone(&tables);
-            thread::spawn(move || {
-                tables.index.find(BusAddr::new(40 * PAGE), |slot| {
-                    assert_ne!(slot, 0, "slot 0 is a list's head and never indexed");
-                    None::<()>
-                });
-            })
-        };
+        let finder = beside(&tables, move |tables| {
+            tables.index.find(BusAddr::new(40 * PAGE), |slot| {
+                assert_ne!(slot, 0, "slot 0 is a list's head and never indexed");
+                None::<()>
+            });
+        });
         tables.born(&mut set, &life(1, 20));
         finder.join().unwrap();
     });
@@ -312,15 +294,12 @@ fn a_handle_that_is_found_leads_to_a_live_record() {
     explore(|| {
         let (tables, mut set) = Tables::new();
         let tables = Arc::new(tables);
-        let finder = {
-            let tables = Arc::clone(&tables);
-            thread::spawn(move || {
-                let handle = McHandle::new(1).unwrap();
-                if let Some(Object::Chunk(chunk)) = tables.handles.find(handle) {
-                    assert_whole(&tables.slab.read(chunk).unwrap());
-                }
-            })
-        };
+        let finder = beside(&tables, move |tables| {
+            let handle = McHandle::new(1).unwrap();
+            if let Some(Object::Chunk(chunk)) = tables.handles.find(handle) {
+                assert_whole(&tables.slab.read(chunk).unwrap());
+            }
+        });
         let chunk = tables.born(&mut set, &life(1, 0));
         tables.publish(&mut set, chunk);
         finder.join().unwrap();
@@ -335,10 +314,9 @@ fn a_stale_pin_beside_reuse_is_refused() {
         let first = tables.born(&mut set, &life(1, 0));
         tables.dies(&mut set, first, BusAddr::new(0));
         let tables = Arc::new(tables);
-        let pinner = {
-            let tables = Arc::clone(&tables);
-            thread::spawn(move || assert!(tables.slab.pin(first).is_err()))
-        };
+        let pinner = beside(&tables, move |tables| {
+            assert!(tables.slab.pin(first).is_err())
+        });
         tables.born(&mut set, &life(2, 0));
         pinner.join().unwrap();
     });
@@ -357,8 +335,7 @@ fn two_pins_and_a_free_give_back_exactly_once() {
         let shared = Arc::new((tables, AtomicU32::new(0)));
         let holders: Vec<_> = (0..2)
             .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
+                beside(&shared, move |shared| {
                     let (tables, given_back) = &*shared;
                     if tables.slab.pin(chunk).is_err() {
                         return;
@@ -397,19 +374,16 @@ fn what_was_done_under_a_pin_comes_before_the_give_back() {
             .bring_to_life(&mut set.slots, &life(1, 0))
             .unwrap();
         let shared = Arc::new((tables, AtomicU32::new(0)));
-        let holder = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let (tables, byte) = &*shared;
-                if tables.slab.pin(chunk).is_ok() {
-                    byte.store(1, Ordering::Relaxed);
-                    if tables.slab.unpin(chunk) {
-                        assert_eq!(byte.load(Ordering::Relaxed), 1);
-                        byte.store(2, Ordering::Relaxed);
-                    }
+        let holder = beside(&shared, move |shared| {
+            let (tables, byte) = &*shared;
+            if tables.slab.pin(chunk).is_ok() {
+                byte.store(1, Ordering::Relaxed);
+                if tables.slab.unpin(chunk) {
+                    assert_eq!(byte.load(Ordering::Relaxed), 1);
+                    byte.store(2, Ordering::Relaxed);
                 }
-            })
-        };
+            }
+        });
         let (tables, byte) = &*shared;
         if !tables.slab.kill(chunk) {
             // Dead without pins: nobody writes any more, and what was written is visible.
