@@ -57,6 +57,14 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
+/// What was found, if anything, is whole and of the life that its reference names; `first` is life 1.
+fn assert_one_life(found: Option<(ChunkRef, Chunk)>, first: ChunkRef) {
+    if let Some((found, copy)) = found {
+        assert_whole(&copy);
+        assert_eq!(copy.category().0 == 1, found == first);
+    }
+}
+
 struct Tables {
     slab: ChunkSlab,
     index: AddressIndex,
@@ -160,14 +168,7 @@ fn find_beside_reuse(without_death_fence: bool) {
         let handle = tables.publish(&mut set, first);
         let tables = Arc::new(tables);
         let finder = beside(&tables, move |tables| {
-            if let Some((found, copy)) = tables.resolve(handle) {
-                assert_whole(&copy);
-                assert_eq!(
-                    copy.category().0 == 1,
-                    found == first,
-                    "the copy is of the life that was found"
-                );
-            }
+            assert_one_life(tables.resolve(handle), first);
         });
         tables.handles.free(&mut set.handles, handle).unwrap();
         tables.dies(&mut set, first, BusAddr::new(0));
@@ -221,10 +222,7 @@ fn a_copy_is_whole_when_death_and_rebirth_are_on_two_threads() {
         let first = tables.born(&mut set, &life(1, 0));
         let shared = Arc::new((tables, Mutex::new(set)));
         let finder = beside(&shared, move |shared| {
-            if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
-                assert_whole(&copy);
-                assert_eq!(copy.category().0 == 1, found == first);
-            }
+            assert_one_life(shared.0.slab.read_slot(first.slot()), first);
         });
         let killer = beside(&shared, move |shared| {
             let mut set = shared.1.lock().unwrap();
@@ -257,10 +255,7 @@ fn a_copy_is_whole_when_the_last_holder_gives_the_slot_to_the_next_life() {
             }
         });
         let finder = beside(&shared, move |shared| {
-            if let Some((found, copy)) = shared.0.slab.read_slot(first.slot()) {
-                assert_whole(&copy);
-                assert_eq!(copy.category().0 == 1, found == first);
-            }
+            assert_one_life(shared.0.slab.read_slot(first.slot()), first);
         });
         shared
             .0
@@ -336,7 +331,7 @@ fn two_pins_and_a_free_give_back_exactly_once() {
         let holders: Vec<_> = (0..2)
             .map(|_| {
                 beside(&shared, move |shared| {
-                    let (tables, given_back) = &*shared;
+                    let (tables, given_back) = shared;
                     if tables.slab.pin(chunk).is_err() {
                         return;
                     }
@@ -375,7 +370,7 @@ fn what_was_done_under_a_pin_comes_before_the_give_back() {
             .unwrap();
         let shared = Arc::new((tables, AtomicU32::new(0)));
         let holder = beside(&shared, move |shared| {
-            let (tables, byte) = &*shared;
+            let (tables, byte) = shared;
             if tables.slab.pin(chunk).is_ok() {
                 byte.store(1, Ordering::Relaxed);
                 if tables.slab.unpin(chunk) {

@@ -35,7 +35,8 @@ impl<A: Arena> Pinned<'_, A> {
         self.chunk
     }
 
-    /// Its record. While the pin is held, only references and handle can change.
+    /// Its record. While the pin is held, only references and handle can change. If the chunk has
+    /// died, the handle is the one it had, which may be somebody else's by now.
     #[must_use]
     pub fn record(&self) -> Chunk {
         self.memory.slab.read_kept(self.chunk)
