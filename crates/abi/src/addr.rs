@@ -10,6 +10,8 @@
 //! | --- | --- |
 //! | [`BusAddr`] | an address as the device sees it: HBM, or host memory with the host base of the [arch profile](crate::arch) |
 //! | [`HostPa`] | a physical address of host memory, without the host base |
+//! | [`UserAddr`] | a virtual address of the process that calls |
+//! | [`RegOffset`] | a register's place in BAR0 |
 
 use std::fmt;
 
@@ -185,6 +187,17 @@ address! {
     /// A physical address of host memory, as the machine's DMA allocator gives it, without the host
     /// base.
     HostPa
+}
+
+address! {
+    /// A virtual address of the calling process, as it stands in an ioctl's argument. An allegation:
+    /// only the caller's [`UserMemory`](crate::transport::UserMemory) can say what lies there.
+    UserAddr
+}
+
+address! {
+    /// Offset of a register from the start of BAR0, in bytes.
+    RegOffset
 }
 
 /// A half-open range of addresses, `[start, start + size_bytes)`, that is known not to wrap.

@@ -15,7 +15,10 @@ pub mod v4;
 
 use std::fmt;
 
-use crate::addr::{BusAddr, HostPa, Span};
+use crate::addr::{BusAddr, HostPa, RegOffset, Span};
+use crate::handle::{Channel, CoreId, EngineId, QueueId};
+use crate::port::Budget;
+use crate::sched::Micros;
 
 /// A hardware generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +76,72 @@ pub struct ArchProfile {
     pub cores: u32,
     /// Whether a small pool is cut from each region. (uncertain for V4: presumed.)
     pub small_pool: bool,
+    /// UDMA engines of a device: 16 per core, and those that move data between host and device.
+    pub engines: u32,
+    /// Where the engines' register blocks lie in BAR0, in the order of their numbers.
+    pub engine_rows: &'static [EngineRow],
+    /// Bytes of an engine's register block.
+    pub engine_size_bytes: u64,
+    /// Cores that share an engine for the driver's own copies, each with a queue of its own.
+    pub cores_per_h2t_engine: u32,
+    /// The first engine for the driver's own copies; the others follow.
+    pub h2t_engine_first: u32,
+    /// Cores that use one HBM channel by default.
+    pub cores_per_channel: u32,
+    /// Bytes of BAR0: up to the last address that the driver uses. (uncertain: the real size)
+    pub bar0_size_bytes: u64,
+    /// From one channel's HBM to the next in BAR4.
+    pub bar4_channel_stride_bytes: u64,
+    /// Whether a copy that fell into a reset is tried again.
+    pub retry_memcpy: bool,
+    /// How long the driver waits for a copy.
+    pub wait: WaitTimes,
+    /// Protocol versions that the driver accepts, least and greatest (driver 2.27,
+    /// `COMPATIBLE_VERSION`; V4 uncertain: that of V3).
+    pub compatible_versions: (u32, u32),
+}
+
+/// Engines whose register blocks follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineRow {
+    /// The first engine's number; the row ends where the next begins.
+    pub first: u32,
+    /// Offset of its block in BAR0.
+    pub base: u64,
+}
+
+/// How long the driver waits for a batch of descriptors (driver 2.24.7 and 2.27.4, per arch), see
+/// [`budget`](Self::budget).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitTimes {
+    /// Estimated time of a data descriptor.
+    pub desc_us: u32,
+    /// By how much the first look comes before the estimate.
+    pub early_us: u32,
+    /// How many times the estimate may pass. On V3 it is 100 in 2.24.7 and 400 in 2.28; 2.27.4
+    /// uncertain, 100 here: it matters for time-outs only.
+    pub patience: u32,
+}
+
+impl WaitTimes {
+    /// How long to wait for `descs` descriptors, the marker included; `pipelined` if another batch
+    /// was staged meanwhile, which makes the first look come at once.
+    ///
+    /// Fewer than 2 descriptors count as 2: the reference's arithmetic underflows there.
+    #[must_use]
+    pub fn budget(&self, descs: u32, pipelined: bool) -> Budget {
+        let data_descs = u64::from(descs.max(2) - 1);
+        let estimate_us = u64::from(self.desc_us) * data_descs;
+        let first_us = if pipelined {
+            1
+        } else {
+            estimate_us - u64::from(self.early_us)
+        };
+        Budget {
+            first: Micros(first_us),
+            following: Micros((estimate_us * u64::from(self.patience) - first_us) * 100),
+        }
+    }
 }
 
 /// How large the modelled device is.
@@ -206,11 +275,94 @@ impl MemoryLayout {
     /// not add).
     #[must_use]
     pub fn host_to_bus(&self, at: HostPa) -> BusAddr {
-        BusAddr::new(at.get() | self.profile.host_base)
+        self.profile.host_to_bus(at)
+    }
+
+    /// The channel and the offset in it of an HBM address; `None` if the device has no HBM there.
+    #[must_use]
+    pub fn hbm_offset(&self, at: BusAddr) -> Option<(Channel, u64)> {
+        (0..)
+            .zip(self.regions())
+            .find_map(|(number, region)| Some((Channel::new(number), region.offset_of(at)?)))
     }
 }
 
 impl ArchProfile {
+    /// A host address as the device sees it: with the host base.
+    #[must_use]
+    pub const fn host_to_bus(&self, at: HostPa) -> BusAddr {
+        BusAddr::new(at.get() | self.host_base)
+    }
+
+    /// The host address that the device sees as `at`; `None` if that is HBM.
+    #[must_use]
+    pub const fn bus_to_host(&self, at: BusAddr) -> Option<HostPa> {
+        if at.get() & self.host_base == self.host_base {
+            Some(HostPa::new(at.get() & !self.host_base))
+        } else {
+            None
+        }
+    }
+
+    /// Offset of the engine's register block in BAR0; `None` if the device has no such engine.
+    #[must_use]
+    pub fn engine_block(&self, engine: EngineId) -> Option<RegOffset> {
+        if engine.get() >= self.engines {
+            return None;
+        }
+        let row = self
+            .engine_rows
+            .iter()
+            .rfind(|row| row.first <= engine.get())?;
+        let in_row = u64::from(engine.get() - row.first) * self.engine_size_bytes;
+        Some(RegOffset::new(row.base + in_row))
+    }
+
+    /// The engine whose register block holds this offset of BAR0, and the offset in the block.
+    #[must_use]
+    pub fn engine_at(&self, at: RegOffset) -> Option<(EngineId, u64)> {
+        let ends = self.engine_rows.iter().skip(1).map(|next| next.first);
+        self.engine_rows
+            .iter()
+            .zip(ends.chain([self.engines]))
+            .find_map(|(row, end)| {
+                let in_row = at.get().checked_sub(row.base)?;
+                let number = u64::from(row.first) + in_row / self.engine_size_bytes;
+                let engine = u32::try_from(number).ok().filter(|&number| number < end)?;
+                Some((EngineId::new(engine), in_row % self.engine_size_bytes))
+            })
+    }
+
+    /// The queue of the driver's own copies for a core ("host to tensor", whichever way they go);
+    /// `None` if the device has no such core.
+    #[must_use]
+    pub fn h2t_queue(&self, core: CoreId) -> Option<QueueId> {
+        if core.get() >= self.cores {
+            return None;
+        }
+        let engine = self.h2t_engine_first + core.get() / self.cores_per_h2t_engine;
+        Some(QueueId::new(
+            EngineId::new(engine),
+            core.get() % self.cores_per_h2t_engine,
+        ))
+    }
+
+    /// The HBM channel that a core's memory is on by default (runtime 2.31).
+    #[must_use]
+    pub const fn default_channel(&self, core: CoreId) -> Channel {
+        Channel::new(core.get() / self.cores_per_channel)
+    }
+
+    /// The number by which ioctls name the generation (V4 uncertain).
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        match self.arch {
+            Arch::V2 => 2,
+            Arch::V3 => 3,
+            Arch::V4 => 4,
+        }
+    }
+
     /// The most bytes a region can have before it meets the next one or the host base.
     fn region_size_max_bytes(&self) -> u64 {
         let mut edges: Vec<u64> = self.region_bases.to_vec();
@@ -323,6 +475,87 @@ mod tests {
             emulator.unwrap_err(),
             ScaleError::NoEmulator { arch: Arch::V2 }
         );
+    }
+
+    #[test]
+    fn the_drivers_own_copies_have_the_queues_of_the_reference() {
+        let queues = |arch: Arch| -> Vec<(u32, u32)> {
+            (0..8)
+                .filter_map(|core| arch.profile().h2t_queue(CoreId::new(core)))
+                .map(|queue| (queue.engine.get(), queue.number))
+                .collect()
+        };
+        assert_eq!(queues(Arch::V2), [(32, 0), (33, 0)]);
+        let v3 = [
+            (128, 0),
+            (128, 1),
+            (129, 0),
+            (129, 1),
+            (130, 0),
+            (130, 1),
+            (131, 0),
+            (131, 1),
+        ];
+        assert_eq!(queues(Arch::V3), v3);
+        assert_eq!(queues(Arch::V4), v3);
+    }
+
+    #[test]
+    fn engine_blocks_lie_where_the_reference_has_them_and_are_found_again() {
+        let block = |arch: Arch, engine| {
+            arch.profile()
+                .engine_block(EngineId::new(engine))
+                .map(RegOffset::get)
+        };
+        assert_eq!(block(Arch::V2, 15), Some(0x303c_0000));
+        assert_eq!(block(Arch::V2, 16), Some(0x3070_0000));
+        assert_eq!(block(Arch::V2, 32), Some(0x3060_0000));
+        assert_eq!(block(Arch::V3, 33), Some(0x9410_0000));
+        assert_eq!(block(Arch::V3, 131), Some(0x4690_0000));
+        assert_eq!(block(Arch::V3, 132), None);
+        for arch in Arch::ALL {
+            let profile = arch.profile();
+            for number in 0..profile.engines {
+                let engine = EngineId::new(number);
+                let start = profile.engine_block(engine).unwrap();
+                let last = start.checked_add(profile.engine_size_bytes - 1).unwrap();
+                assert_eq!(profile.engine_at(start), Some((engine, 0)));
+                assert_eq!(
+                    profile.engine_at(last),
+                    Some((engine, profile.engine_size_bytes - 1))
+                );
+                assert!(last.get() < profile.bar0_size_bytes);
+            }
+        }
+    }
+
+    /// The table of the sheet.
+    #[test]
+    fn wait_times_are_those_of_the_reference() {
+        let budget = |arch: Arch, descs, pipelined| {
+            let budget = arch.profile().wait.budget(descs, pipelined);
+            (budget.first.0, budget.following.0)
+        };
+        assert_eq!(budget(Arch::V2, 2, false), (1, 39_900));
+        assert_eq!(budget(Arch::V2, 2, true), (1, 39_900));
+        assert_eq!(budget(Arch::V3, 2, false), (1, 19_900));
+        assert_eq!(budget(Arch::V2, 2033, false), (8125, 80_467_500));
+        assert_eq!(budget(Arch::V2, 2033, true), (1, 81_279_900));
+        assert_eq!(budget(Arch::V3, 2033, false), (4063, 40_233_700));
+        assert_eq!(budget(Arch::V3, 2033, true), (1, 40_639_900));
+        assert_eq!(budget(Arch::V3, 0, false), budget(Arch::V3, 2, false));
+    }
+
+    #[test]
+    fn a_host_address_survives_the_round_trip_and_hbm_is_none() {
+        for arch in Arch::ALL {
+            let profile = arch.profile();
+            let at = HostPa::new(0xffff_f000);
+            assert_eq!(profile.bus_to_host(profile.host_to_bus(at)), Some(at));
+            for region in MemoryLayout::new(arch, Scale::Full).unwrap().regions() {
+                assert_eq!(profile.bus_to_host(region.start()), None);
+            }
+        }
     }
 
     #[test]

@@ -6,18 +6,41 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Errno {
+    /// 1: what the reference answers for an error of its lowest layers (`-1`).
+    EPERM = 1,
     /// 2: no such handle, or the handle table is down.
     ENOENT = 2,
+    /// 4: a wait was ended by a signal.
+    EINTR = 4,
+    /// 5: the device did not answer as it has to.
+    EIO = 5,
+    /// 6: no such queue of that core.
+    ENXIO = 6,
+    /// 7: more entries than a request can have.
+    E2BIG = 7,
+    /// 9: no such file descriptor.
+    EBADF = 9,
+    /// 11: the answer does not fit; ask again with more room.
+    EAGAIN = 11,
     /// 12: no memory, of whichever kind was asked.
     ENOMEM = 12,
-    /// 13: the caller is not attached to the device.
+    /// 13: the caller is not attached to the device, or a structure cannot be read (three commands
+    /// of driver 2.27 answer so).
     EACCES = 13,
+    /// 14: an address that the caller may not use so.
+    EFAULT = 14,
     /// 16: all attach slots are taken.
     EBUSY = 16,
-    /// 19: the device is gone.
+    /// 19: the device is gone, or never was.
     ENODEV = 19,
-    /// 22: an argument that is out of range.
+    /// 22: an argument that is out of range, or a command that does not exist.
     EINVAL = 22,
+    /// 24: no file descriptor is left.
+    EMFILE = 24,
+    /// 110: a DMA did not complete in time.
+    ETIMEDOUT = 110,
+    /// 524: an operation of a known command that is not supported.
+    ENOTSUPP = 524,
 }
 
 impl Errno {
@@ -25,6 +48,12 @@ impl Errno {
     #[must_use]
     pub const fn ret(self) -> i32 {
         -(self as i32)
+    }
+
+    /// The positive number.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        self as i32
     }
 }
 

@@ -70,6 +70,78 @@ number! {
     SlotId, "slot"
 }
 
+number! {
+    /// A DMA engine of a device: the compute cores' engines first, then those that move data between
+    /// host and device.
+    EngineId, "engine"
+}
+
+number! {
+    /// A worker that a [`Sched`](crate::sched::Sched) runs.
+    WorkerId, "worker"
+}
+
+/// Queues of each engine (driver 2.27; the hardware has 16 per direction).
+pub const QUEUES_PER_ENGINE: u32 = 16;
+
+/// A queue pair, source side and destination side, of a DMA engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct QueueId {
+    /// The engine.
+    pub engine: EngineId,
+    /// Which of its 16 queues.
+    pub number: u32,
+}
+
+impl QueueId {
+    /// Queue `number` of `engine`.
+    #[must_use]
+    pub const fn new(engine: EngineId, number: u32) -> Self {
+        Self { engine, number }
+    }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, queue {}", self.engine, self.number)
+    }
+}
+
+/// Names one life of a mem chunk across layers and in traces: the slot of its record, and which
+/// life of that slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChunkId {
+    /// The record's slot.
+    pub slot: u32,
+    /// Which life of it.
+    pub generation: u32,
+}
+
+impl fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {}.{}", self.slot, self.generation)
+    }
+}
+
+/// Names a range of user memory that a device may reach until it is unpinned; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PinId(pub u64);
+
+/// A file descriptor of one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fd(pub i32);
+
+impl fmt::Display for Fd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fd {}", self.0)
+    }
+}
+
+/// An open file of the driver, which several descriptors of several processes may share; never used
+/// twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u64);
+
 /// A memory handle: what user space holds for a mem chunk. It is an index into the device's handle
 /// table; 0 is never one.
 ///

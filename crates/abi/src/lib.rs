@@ -8,25 +8,53 @@
 //! | module | what it says |
 //! | --- | --- |
 //! | [`addr`] | addresses as types, alignment and ranges: the only place where address arithmetic is written |
-//! | [`handle`] | numbers that name things: memory handles, processes, devices, channels, cores |
+//! | [`handle`] | numbers that name things: memory handles, processes, devices, channels, cores, queues |
 //! | [`arch`] | the hardware generations as data: V2 (Trn1, Inf2), V3 (Trn2), V4 (Trn3) |
+//! | [`regs`], [`udma`] | BAR0's registers; DMA descriptors |
+//! | [`ioctl`] | command words of `/dev/neuron*` and their structs |
 //! | [`params`] | the driver's module parameters, with the reference's names and defaults |
 //! | [`mem`] | what is said of a mem chunk when it is asked for: location, lifespan |
-//! | [`usage`] | allocation categories and the counters that they are charged to |
-//! | [`errno`] | the error numbers that a caller sees |
-//! | [`port`] | the seams: host memory as the driver asks for it |
+//! | [`usage`], [`mem_usage`] | allocation categories and their counters; the runtime's usages and report columns |
+//! | [`errno`], [`nrt`] | the error numbers of the driver; the status codes of the runtime |
 //! | [`fault`] | where a fault can be injected, and who is asked |
+//! | [`insight`] | what the pools hold, for whoever explains a failure |
 //! | [`divergence`] | where Glia differs from the reference on purpose |
+//! | [`sync`] | the atomics of shared memory |
+//!
+//! The seams are traits:
+//!
+//! | seam | between | module |
+//! | --- | --- | --- |
+//! | [`Port`](port::Port) | driver and device: registers, and the wait for a word | [`port`] |
+//! | [`HostMemory`](port::HostMemory), [`DmaMemory`](port::DmaMemory), [`MachineMemory`](port::MachineMemory) | driver and host memory: its allocator, its bytes, its pins | [`port`] |
+//! | [`Transport`](transport::Transport), [`Mapping`](transport::Mapping), [`UserBuffer`](transport::UserBuffer) | runtime and driver | [`transport`] |
+//! | [`UserMemory`](transport::UserMemory), [`CapturedMemory`](transport::CapturedMemory) | driver and the calling process | [`transport`] |
+//! | [`Sched`](sched::Sched), [`Worker`](sched::Worker) | whoever waits, and time | [`sched`] |
+//! | [`Sink`](event::Sink) | every layer, and whoever listens | [`event`] |
+//! | [`Faults`](fault::Faults) | every layer, and whoever breaks it | [`fault`] |
+//!
+//! An implementation of a seam can be put through its rules: [`conformance`].
 
 pub mod addr;
 pub mod arch;
+pub mod conformance;
 pub mod divergence;
 pub mod errno;
+pub mod event;
 pub mod fault;
 pub mod handle;
+pub mod insight;
+pub mod ioctl;
 pub mod mem;
+pub mod mem_usage;
+pub mod nrt;
 pub mod params;
 pub mod port;
+pub mod regs;
+pub mod sched;
+pub mod sync;
+pub mod transport;
+pub mod udma;
 pub mod usage;
 
 /// Page size of the driver in bytes: sizes of chunks are multiples of it (driver 2.27,

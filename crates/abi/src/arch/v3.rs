@@ -1,6 +1,6 @@
 //! V3: Trn2 (driver 2.27 address map).
 
-use super::{Arch, ArchProfile};
+use super::{Arch, ArchProfile, EngineRow, WaitTimes};
 
 /// V3.
 pub const PROFILE: ArchProfile = ArchProfile {
@@ -12,4 +12,56 @@ pub const PROFILE: ArchProfile = ArchProfile {
     host_base: 1 << 46,
     cores: 8,
     small_pool: true,
+    engines: 132,
+    engine_rows: &ENGINE_ROWS,
+    engine_size_bytes: 0x10_0000,
+    cores_per_h2t_engine: 2,
+    h2t_engine_first: 128,
+    cores_per_channel: 2,
+    bar0_size_bytes: 0xf500_0000,
+    bar4_channel_stride_bytes: 64 << 30,
+    retry_memcpy: false,
+    wait: WaitTimes {
+        desc_us: 2,
+        early_us: 1,
+        patience: 100,
+    },
+    compatible_versions: (10, 11),
 };
+
+/// Four blocks of 32 compute engines, then the pair of each die that moves data between host and
+/// device. V4 has the same.
+pub(super) const ENGINE_ROWS: [EngineRow; 8] = [
+    EngineRow {
+        first: 0,
+        base: 0x8200_0000,
+    },
+    EngineRow {
+        first: 32,
+        base: 0x9400_0000,
+    },
+    EngineRow {
+        first: 64,
+        base: 0xa200_0000,
+    },
+    EngineRow {
+        first: 96,
+        base: 0xb400_0000,
+    },
+    EngineRow {
+        first: 128,
+        base: 0x0680_0000,
+    },
+    EngineRow {
+        first: 129,
+        base: 0x0690_0000,
+    },
+    EngineRow {
+        first: 130,
+        base: 0x4680_0000,
+    },
+    EngineRow {
+        first: 131,
+        base: 0x4690_0000,
+    },
+];

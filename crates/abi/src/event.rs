@@ -1,0 +1,294 @@
+//! What the layers tell of what they do: the seam [`Sink`], and the events that go into it.
+//!
+//! An event is a fact that a layer could not have told before it happened: a chunk was taken, a
+//! doorbell was rung, a batch was moved. It carries the [`Ids`] of what it is about, taken from the
+//! operation's own record (a worker or an exit has no caller), and is `Copy`: no strings, no host
+//! pointers. The sink stamps the order in which it heard them.
+//!
+//! Device events count descriptors from the machine's start, never back to 0, so that the driver's
+//! [`BatchStaged`](Event::BatchStaged), which carries the same count, tells whose bytes they were.
+//!
+//! **Who owns what.** The sink belongs to whoever built the machine. A layer calls it at any time,
+//! from any thread, possibly with locks held: a sink must not call back into the machine.
+
+use crate::addr::{BusAddr, RegOffset};
+use crate::handle::{Channel, ChunkId, CoreId, DeviceId, McHandle, Pid, QueueId};
+use crate::mem::Location;
+use crate::port::NotCompleted;
+use crate::sched::Tick;
+use crate::udma::Direction;
+use crate::usage::Category;
+
+/// What an event is about. What does not apply, or is not known where it happens, is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Ids {
+    /// The process on whose account it happened.
+    pub process: Option<Pid>,
+    /// The device.
+    pub device: Option<DeviceId>,
+    /// The core.
+    pub core: Option<CoreId>,
+    /// The HBM channel.
+    pub channel: Option<Channel>,
+    /// The mem chunk.
+    pub chunk: Option<ChunkId>,
+    /// Its handle.
+    pub handle: Option<McHandle>,
+    /// The DMA queue.
+    pub queue: Option<QueueId>,
+}
+
+impl Ids {
+    /// About a device as a whole.
+    #[must_use]
+    pub const fn device(device: DeviceId) -> Self {
+        Self {
+            process: None,
+            device: Some(device),
+            core: None,
+            channel: None,
+            chunk: None,
+            handle: None,
+            queue: None,
+        }
+    }
+
+    /// About a queue of a device.
+    #[must_use]
+    pub const fn queue(device: DeviceId, queue: QueueId) -> Self {
+        Self {
+            queue: Some(queue),
+            ..Self::device(device)
+        }
+    }
+}
+
+/// How the driver took a command word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CommandClass {
+    /// It is built.
+    Built,
+    /// It is a command of the reference that Glia does not have.
+    Unimplemented,
+    /// It is no command of the reference.
+    Unknown,
+    /// It exists, but not for a file that was opened like this one.
+    WrongLane,
+}
+
+/// Why an engine stopped a queue. It stays stopped until the queue is reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EngineFault {
+    /// A doorbell announced 0 descriptors, or more than the ring has room for.
+    Doorbell {
+        /// Which side's.
+        direction: Direction,
+        /// Descriptors announced.
+        count: u32,
+        /// Descriptors that could have been announced.
+        room: u32,
+    },
+    /// A doorbell rang on a queue that is not enabled, or whose ring is not set up.
+    NotReady {
+        /// Which side's.
+        direction: Direction,
+    },
+    /// The ring's memory cannot be read.
+    RingAddress {
+        /// Which side's.
+        direction: Direction,
+        /// The descriptor's address.
+        at: BusAddr,
+    },
+    /// A descriptor is of another lap than the engine.
+    RingId {
+        /// Which side's.
+        direction: Direction,
+        /// The engine's lap.
+        expected: u32,
+        /// The descriptor's.
+        found: u32,
+    },
+    /// The two descriptors of a pair do not carry the same length.
+    Lengths {
+        /// The source side's, in bytes.
+        tx_size_bytes: u64,
+        /// The destination side's, in bytes.
+        rx_size_bytes: u64,
+    },
+    /// A source or a destination lies neither in HBM nor in host memory: a DMA abort.
+    Address {
+        /// Which side's.
+        direction: Direction,
+        /// First byte.
+        at: BusAddr,
+        /// Bytes.
+        size_bytes: u64,
+    },
+    /// A descriptor asks for what the model does not do: anything but a plain copy of one packet.
+    Unimplemented {
+        /// Which side's.
+        direction: Direction,
+        /// Its first word.
+        len_ctrl: u32,
+        /// Its second word.
+        word1: u32,
+    },
+}
+
+/// A fact that a layer tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    // Driver.
+    /// A process opened the device.
+    Opened,
+    /// A process closed a descriptor of the device.
+    Closed,
+    /// A command was answered.
+    Ioctl {
+        /// The command word.
+        word: u32,
+        /// How it was taken.
+        class: CommandClass,
+        /// What the caller got: 0 or more, or a negative error number.
+        ret: i32,
+    },
+    /// A mem chunk came to life.
+    ChunkTaken {
+        /// First byte, as the device sees it.
+        at: BusAddr,
+        /// Bytes, rounded up.
+        size_bytes: u64,
+        /// Host memory or HBM.
+        location: Location,
+        /// What for.
+        category: Category,
+    },
+    /// A mem chunk's life ended.
+    ChunkFreed {
+        /// Bytes, rounded up.
+        size_bytes: u64,
+        /// Host memory or HBM.
+        location: Location,
+    },
+    /// A DMA ring was set up.
+    RingReady {
+        /// Descriptors of each side.
+        descs: u32,
+    },
+    /// A batch of descriptors was staged and its doorbells were rung.
+    BatchStaged {
+        /// The context it belongs to: 0 synchronous, 1 and 2 asynchronous.
+        context: u32,
+        /// The queue's count of descriptor pairs before it.
+        first: u64,
+        /// Data descriptors of each side, without the marker.
+        data_descs: u32,
+        /// Bytes that they move.
+        size_bytes: u64,
+    },
+    /// A batch's marker came.
+    BatchDone {
+        /// The context it belongs to.
+        context: u32,
+        /// How often the poll word was looked at.
+        polls: u64,
+    },
+    /// A batch's marker did not come.
+    BatchFailed {
+        /// The context it belongs to.
+        context: u32,
+        /// Why not.
+        reason: NotCompleted,
+    },
+    /// Ring slots were given back.
+    Acknowledged {
+        /// Which side's.
+        direction: Direction,
+        /// How many.
+        descs: u32,
+    },
+    // Device.
+    /// A doorbell was rung.
+    Doorbell {
+        /// Which side's.
+        direction: Direction,
+        /// Descriptors announced now.
+        descs: u32,
+        /// Descriptors announced so far.
+        total: u64,
+    },
+    /// A pair of descriptors was executed. Told only to a sink that [wants](Sink::detail) it.
+    Moved {
+        /// The queue's count of pairs before it.
+        index: u64,
+        /// First byte read.
+        source: BusAddr,
+        /// First byte written.
+        target: BusAddr,
+        /// Bytes.
+        size_bytes: u64,
+    },
+    /// A run of descriptor pairs was executed and retired.
+    Executed {
+        /// The queue's count of pairs before it.
+        first: u64,
+        /// Pairs.
+        descs: u32,
+        /// Bytes moved, markers included.
+        size_bytes: u64,
+    },
+    /// A queue was reset.
+    QueueReset {
+        /// Which side of it.
+        direction: Direction,
+    },
+    /// A queue stopped.
+    Stopped {
+        /// Why.
+        fault: EngineFault,
+    },
+    /// An access to BAR0 that no register answers, or a write to a read-only one.
+    StrayRegister {
+        /// Where.
+        at: RegOffset,
+        /// What was written; `None` for a read.
+        value: Option<u32>,
+    },
+}
+
+/// How much a sink wants to hear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Detail {
+    /// Nothing at all: layers need not put events together.
+    Nothing,
+    /// Everything but single descriptors.
+    #[default]
+    Batches,
+    /// Every descriptor pair as well.
+    Descriptors,
+}
+
+/// Who hears the events of a machine.
+pub trait Sink: Send + Sync {
+    /// How much it wants to hear. The answer never changes; layers may ask once.
+    fn detail(&self) -> Detail {
+        Detail::Batches
+    }
+
+    /// Hears one. The calls of one thread come in their order; those of several threads come in
+    /// some order, which the sink decides.
+    fn event(&self, at: Tick, ids: &Ids, event: &Event);
+}
+
+/// The sink that wants to hear nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSink;
+
+impl Sink for NoSink {
+    fn detail(&self) -> Detail {
+        Detail::Nothing
+    }
+
+    fn event(&self, _at: Tick, _ids: &Ids, _event: &Event) {}
+}

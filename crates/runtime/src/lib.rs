@@ -1,0 +1,2 @@
+#![forbid(unsafe_code)]
+//! The runtime: NDL, dmem, DML, tensors.
