@@ -13,9 +13,10 @@
 //! outlives its caller (asynchronous copies from user memory) takes memory that the address space
 //! owns: [`Transport::buffer`].
 //!
-//! **Who owns what.** The fd table belongs to the process. A [`Mapping`] is an object that keeps its
-//! memory alive, whatever becomes of chunk, descriptor and process; dropping it unmaps. Its bytes
-//! are shared with the device and other mappings, so no `&[u8]` of them is ever handed out.
+//! **Who owns what.** The fd table belongs to the process. A [`Mapping`] is an object: its bytes are
+//! valid memory as long as it lives, and the chunk's place is given to nobody else before it is
+//! dropped or its process has closed the device for the last time. The bytes are shared with the
+//! device and other mappings, so no `&[u8]` of them is ever handed out.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ mod slab;
 use std::fmt;
 
 use glia_abi::addr::{BusAddr, Span};
-use glia_abi::handle::{Channel, CoreId, McHandle, Pid};
+use glia_abi::handle::{Channel, ChunkId, CoreId, McHandle, Pid};
 use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
 
@@ -54,6 +54,15 @@ impl ChunkRef {
         Self {
             slot: low_u32(bits) & ((1 << Self::SLOT_BITS) - 1),
             generation: low_u32(bits >> Self::SLOT_BITS),
+        }
+    }
+}
+
+impl From<ChunkRef> for ChunkId {
+    fn from(chunk: ChunkRef) -> Self {
+        Self {
+            slot: chunk.slot,
+            generation: chunk.generation,
         }
     }
 }

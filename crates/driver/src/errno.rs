@@ -4,6 +4,7 @@ use glia_abi::errno::Errno;
 
 use crate::alloc::AllocError;
 use crate::chunk::{DeadChunk, PinError};
+use crate::dma::DmaError;
 use crate::handles::HandleError;
 use crate::memory::open::OpenError;
 use crate::memory::sweep::SweepError;
@@ -16,6 +17,12 @@ macro_rules! errno {
             #[must_use]
             pub fn errno(&self) -> Errno {
                 match self { $($pattern => $errno),+ }
+            }
+        }
+
+        impl From<$error> for Errno {
+            fn from(error: $error) -> Self {
+                error.errno()
             }
         }
     };
@@ -55,3 +62,16 @@ errno! { HandleError, _ => Errno::ENOENT }
 errno! { PublishError, Self::Dead(dead) => dead.errno(), Self::Handle(error) => error.errno() }
 errno! { OpenError, Self::Busy(_) => Errno::EBUSY, Self::Gone => Errno::ENODEV }
 errno! { SweepError, _ => Errno::EACCES }
+errno! { DmaError,
+    Self::NoCore { .. }
+    | Self::TooLarge { .. }
+    | Self::Wraps { .. }
+    | Self::NotHost { .. }
+    | Self::NotInUse { .. }
+    | Self::Size(_) => Errno::EINVAL,
+    Self::NotReady { .. } => Errno::EPERM,
+    Self::NoRoom { .. } => Errno::EBUSY,
+    Self::TimedOut(_) => Errno::ETIMEDOUT,
+    Self::NoMemory { cause, .. } => cause.errno(),
+    Self::Memory(_) => Errno::EIO,
+}

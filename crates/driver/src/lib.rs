@@ -8,36 +8,42 @@
 //!
 //! | module | one noun |
 //! | --- | --- |
+//! | [`driver`] | the front door, for all devices of a machine: open, ioctl, mmap, flush, release |
+//! | `files`, [`mmap`] | open files; mappings |
+//! | `dispatch`, `ioctl` | from a command word to its function; the commands |
 //! | [`memory`] | a device's memory as a whole: allocate, free, look up, publish, sweep |
 //! | [`alloc`] | a request, and the ways to refuse it |
 //! | `poolset`, `pool`, `reserve`, `genpool` | the set, a channel's pools, the host reserve, a byte range over an arena |
 //! | [`arena`] | which units are free: the extent tree, and the naive bitmap as its model |
 //! | [`chunk`], [`lifespan`], [`index`] | chunk records, the lists they are on, lookup by address |
 //! | [`handles`] | the handle table |
+//! | [`dma`], `ring` | copies by DMA; rings of descriptors |
 //! | [`process`], [`usage`], [`site`] | attach slots, usage counters, allocation sites |
 //! | [`errno`] | every error's number, in one place |
 
 pub mod alloc;
 pub mod arena;
 pub mod chunk;
+mod dispatch;
+pub mod dma;
+pub mod driver;
 pub mod errno;
+mod files;
 mod genpool;
 pub mod handles;
 pub mod index;
 #[cfg(test)]
 #[cfg(loom)]
 mod interleavings;
+mod ioctl;
 pub mod lifespan;
 pub mod memory;
+pub mod mmap;
 pub mod pool;
 mod poolset;
 pub mod process;
 mod reserve;
+mod ring;
 pub mod site;
 mod sync;
 pub mod usage;
-
-/// The README's example is a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -23,6 +23,7 @@
 //! **What this does not do.** It moves no bytes and knows no ioctl.
 
 mod init;
+mod insight;
 pub mod open;
 pub mod pin;
 mod stats;
@@ -37,7 +38,7 @@ use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
 
 pub use init::{CARVEOUT_SIZE_BYTES, InitError, MemoryConfig};
-pub use pin::Pinned;
+pub use pin::{ChunkPin, OwnedPin, Pinned};
 pub use stats::{
     ChannelFacts, ChannelStats, HandleStats, ListLengths, MemoryStats, ProcessStats, ReserveStats,
 };
@@ -243,16 +244,7 @@ impl<A: Arena> DeviceMemory<A> {
         size_bytes: u64,
     ) -> Result<(), AccessError> {
         let record = self.chunk(chunk).ok_or(DeadChunk { chunk })?;
-        let limit_bytes = self.access_limit(&record);
-        if access_fits(offset_bytes, size_bytes, limit_bytes) {
-            Ok(())
-        } else {
-            Err(AccessError::OutOfBounds {
-                offset_bytes,
-                size_bytes,
-                limit_bytes,
-            })
-        }
+        self.check_bounds(&record, offset_bytes, size_bytes)
     }
 
     /// The chunk's handle: the one that it has, or a new one.
@@ -336,6 +328,25 @@ impl<A: Arena> DeviceMemory<A> {
             .get(pool as usize)?
             .pages()
             .nth(page as usize)
+    }
+
+    /// The check of an access against a record, live or pinned.
+    fn check_bounds(
+        &self,
+        record: &Chunk,
+        offset_bytes: u64,
+        size_bytes: u64,
+    ) -> Result<(), AccessError> {
+        let limit_bytes = self.access_limit(record);
+        if access_fits(offset_bytes, size_bytes, limit_bytes) {
+            Ok(())
+        } else {
+            Err(AccessError::OutOfBounds {
+                offset_bytes,
+                size_bytes,
+                limit_bytes,
+            })
+        }
     }
 
     /// How many bytes from the chunk's first one may be accessed.
@@ -451,7 +462,8 @@ impl<A: Arena> Drop for DeviceMemory<A> {
     /// Host memory belongs to the machine, which outlives the device.
     fn drop(&mut self) {
         self.teardown(Pid::default());
-        // A pin borrows the device, so those that are left were forgotten and hold nothing.
+        // A pin borrows the device or shares it, so those that are left were forgotten and hold
+        // nothing.
         let mut set = self.lock();
         for chunk in std::mem::take(&mut set.held) {
             self.give_place_back(&mut set, chunk);

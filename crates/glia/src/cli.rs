@@ -4,6 +4,7 @@ mod bench;
 mod conform;
 mod explain;
 mod printable;
+mod run;
 
 use std::process::ExitCode;
 
@@ -22,10 +23,11 @@ enum Command {
     Bench(bench::Bench),
     Conform(conform::Conform),
     Explain(explain::Explain),
+    Run(run::Run),
 }
 
-/// What a command came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a command came to, the worst last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     /// All is as hoped: 0.
     AsHoped,
@@ -52,6 +54,7 @@ impl Cli {
             Command::Bench(bench) => bench.run(),
             Command::Conform(conform) => conform.run(),
             Command::Explain(explain) => explain.run(),
+            Command::Run(run) => run.run(),
         }
     }
 }

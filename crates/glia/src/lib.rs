@@ -5,8 +5,18 @@
 //! | --- | --- |
 //! | [`bench`](mod@bench) | measures what device memory costs, beside the reference's loop in the same run |
 //! | [`conform`] | replays recorded answers of the reference driver against ours and names every difference |
+//! | [`machine`] | joins devices, driver and processes |
+//! | [`workload`], [`play`](mod@play) | reads what a program does to device memory, and does it |
 //! | [`explain`](mod@explain) | reads logs of the runtime and says what ran out of memory, where, and what held it |
 
 pub mod bench;
 pub mod conform;
 pub mod explain;
+pub mod machine;
+pub mod play;
+pub mod workload;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -9,8 +9,9 @@
 use glia_abi::handle::{Pid, SlotId};
 
 use super::DeviceMemory;
-use super::sweep::Sweep;
+use super::sweep::{Sweep, untold};
 use crate::arena::Arena;
+use crate::chunk::{Chunk, ChunkRef};
 use crate::lifespan::ListId;
 use crate::process::SlotsFull;
 
@@ -61,22 +62,19 @@ impl<A: Arena> DeviceMemory<A> {
         Ok(Opened { slot, open_count })
     }
 
+    /// How often `pid` has the device open; 0 if it is not attached.
+    #[must_use]
+    pub fn open_count(&self, pid: Pid) -> u32 {
+        self.lock().processes.opens(pid)
+    }
+
     /// The first half of a close: sweeps the process's list if this is its last one, then detaches
     /// it once.
     ///
     /// Runs on every close of a descriptor, so a process that never opened the device (a fork's
     /// child) may come here; nothing is done for it.
     pub fn flush(&self, pid: Pid) -> Flushed {
-        let mut set = self.lock();
-        let attached = set.processes.opens(pid);
-        let last = set.processes.find(pid).filter(|_| attached == 1);
-        let sweep =
-            last.map(|slot| self.sweep(&mut set, pid, ListId::Process(slot), ListId::AllProcess));
-        Flushed {
-            attached,
-            sweep,
-            open_left: set.processes.detach(pid),
-        }
+        self.flush_telling(pid, untold)
     }
 
     /// The second half of a close: counts the file down and, if that was the device's last one,
@@ -85,8 +83,34 @@ impl<A: Arena> DeviceMemory<A> {
     /// Like the reference, this believes its caller: a release without an open makes the count
     /// negative, and the next open and release then sweep nothing.
     pub fn release(&self, pid: Pid) -> Option<Sweep> {
+        self.release_telling(pid, untold)
+    }
+
+    /// [`flush`](Self::flush), with a word to `ended`, under the lock, on each chunk that goes.
+    pub(crate) fn flush_telling(&self, pid: Pid, ended: impl FnMut(ChunkRef, &Chunk)) -> Flushed {
+        let mut set = self.lock();
+        let attached = set.processes.opens(pid);
+        let last = set.processes.find(pid).filter(|_| attached == 1);
+        let sweep = last.map(|slot| {
+            let own = ListId::Process(slot);
+            self.sweep(&mut set, pid, own, ListId::AllProcess, ended)
+        });
+        Flushed {
+            attached,
+            sweep,
+            open_left: set.processes.detach(pid),
+        }
+    }
+
+    /// [`release`](Self::release), with a word to `ended`, under the lock, on each chunk that goes.
+    pub(crate) fn release_telling(
+        &self,
+        pid: Pid,
+        ended: impl FnMut(ChunkRef, &Chunk),
+    ) -> Option<Sweep> {
         let mut set = self.lock();
         set.open_files = set.open_files.saturating_sub(1);
-        (set.open_files == 0).then(|| self.sweep(&mut set, pid, ListId::AllProcess, ListId::Device))
+        (set.open_files == 0)
+            .then(|| self.sweep(&mut set, pid, ListId::AllProcess, ListId::Device, ended))
     }
 }

@@ -7,13 +7,20 @@
 //! free, its counters are down. Its *place*, however, is not given to anybody else, nor its record
 //! used again, before the last pin goes (divergence `pinned-range`). Paths that only read take
 //! copies and no pins: counts on a shared line do not scale.
+//!
+//! What outlives the call that began it (a mapping, an asynchronous copy) takes an [`OwnedPin`],
+//! which shares the device's memory instead of borrowing it:
+//! [`pin_owned`](DeviceMemory::pin_owned). The two are one type.
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use glia_abi::addr::BusAddr;
 use glia_abi::handle::McHandle;
 
-use super::{DeviceMemory, Set};
+use super::{AccessError, DeviceMemory, Set};
 use crate::arena::{Arena, ExtentTree};
 use crate::chunk::{Chunk, ChunkRef, PinError};
 use crate::handles::Object;
@@ -21,14 +28,39 @@ use crate::handles::Object;
 /// A chunk whose memory cannot be given to anybody else, whatever becomes of the chunk, until this
 /// is dropped.
 ///
-/// Address and size cannot change while the pin is held.
+/// Address and size cannot change while the pin is held. `M` is how it reaches the device's memory:
+/// see [`Pinned`] and [`OwnedPin`].
 #[must_use = "a pin that is dropped holds nothing"]
-pub struct Pinned<'a, A: Arena = ExtentTree> {
-    memory: &'a DeviceMemory<A>,
+pub struct ChunkPin<M, A = ExtentTree>
+where
+    M: Deref<Target = DeviceMemory<A>>,
+    A: Arena,
+{
+    memory: M,
     chunk: ChunkRef,
+    arena: PhantomData<fn() -> A>,
 }
 
-impl<A: Arena> Pinned<'_, A> {
+/// A pin that borrows the device's memory: for the time of a call.
+pub type Pinned<'a, A = ExtentTree> = ChunkPin<&'a DeviceMemory<A>, A>;
+
+/// A pin that shares the device's memory: for as long as it takes.
+pub type OwnedPin<A = ExtentTree> = ChunkPin<Arc<DeviceMemory<A>>, A>;
+
+impl<M, A> ChunkPin<M, A>
+where
+    M: Deref<Target = DeviceMemory<A>>,
+    A: Arena,
+{
+    fn new(memory: M, chunk: ChunkRef) -> Result<Self, PinError> {
+        memory.slab.pin(chunk)?;
+        Ok(Self {
+            memory,
+            chunk,
+            arena: PhantomData,
+        })
+    }
+
     /// Which chunk.
     #[must_use]
     pub fn chunk(&self) -> ChunkRef {
@@ -41,9 +73,24 @@ impl<A: Arena> Pinned<'_, A> {
     pub fn record(&self) -> Chunk {
         self.memory.slab.read_kept(self.chunk)
     }
+
+    /// Whether `size_bytes` at `offset_bytes` may be accessed, as
+    /// [`DeviceMemory::check_access`] has it; a chunk that has died meanwhile is no error here. Of
+    /// a scratchpad page the pin holds that page alone, not the older ones behind it.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfBounds`] if the access leaves the chunk's bounds.
+    pub fn check_access(&self, offset_bytes: u64, size_bytes: u64) -> Result<(), AccessError> {
+        self.memory
+            .check_bounds(&self.record(), offset_bytes, size_bytes)
+    }
 }
 
-impl<A: Arena> Drop for Pinned<'_, A> {
+impl<M, A> Drop for ChunkPin<M, A>
+where
+    M: Deref<Target = DeviceMemory<A>>,
+    A: Arena,
+{
     fn drop(&mut self) {
         if self.memory.slab.unpin(self.chunk) {
             self.memory.give_back_held(self.chunk);
@@ -51,9 +98,13 @@ impl<A: Arena> Drop for Pinned<'_, A> {
     }
 }
 
-impl<A: Arena> fmt::Debug for Pinned<'_, A> {
+impl<M, A> fmt::Debug for ChunkPin<M, A>
+where
+    M: Deref<Target = DeviceMemory<A>>,
+    A: Arena,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pinned")
+        f.debug_struct("ChunkPin")
             .field("chunk", &self.chunk)
             .field("record", &self.record())
             .finish_non_exhaustive()
@@ -66,11 +117,15 @@ impl<A: Arena> DeviceMemory<A> {
     /// # Errors
     /// [`PinError`] if that life of it has ended, or 2^31 - 1 pins are out.
     pub fn pin(&self, chunk: ChunkRef) -> Result<Pinned<'_, A>, PinError> {
-        self.slab.pin(chunk)?;
-        Ok(Pinned {
-            memory: self,
-            chunk,
-        })
+        ChunkPin::new(self, chunk)
+    }
+
+    /// Pins the chunk beyond the borrow. Takes no lock.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin).
+    pub fn pin_owned(self: &Arc<Self>, chunk: ChunkRef) -> Result<OwnedPin<A>, PinError> {
+        ChunkPin::new(Arc::clone(self), chunk)
     }
 
     /// Pins the chunk that the handle names. Takes no lock. `None` if the handle is not issued, or

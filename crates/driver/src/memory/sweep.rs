@@ -16,7 +16,7 @@ use glia_abi::mem::Lifespan;
 
 use super::{DeviceMemory, Freed, Set};
 use crate::arena::Arena;
-use crate::chunk::ChunkRef;
+use crate::chunk::{Chunk, ChunkRef};
 use crate::lifespan::{self, ListId};
 use crate::pool::ScratchpadOrder;
 
@@ -86,10 +86,12 @@ impl<A: Arena> DeviceMemory<A> {
                 lifespan,
             });
         Ok(match lifespan {
-            Lifespan::Local => self.sweep(&mut set, caller, ListId::Local, own?),
-            Lifespan::CurrentProcess => self.sweep(&mut set, caller, own?, ListId::AllProcess),
+            Lifespan::Local => self.sweep(&mut set, caller, ListId::Local, own?, untold),
+            Lifespan::CurrentProcess => {
+                self.sweep(&mut set, caller, own?, ListId::AllProcess, untold)
+            }
             Lifespan::AllProcess => {
-                self.sweep(&mut set, caller, ListId::AllProcess, ListId::Device)
+                self.sweep(&mut set, caller, ListId::AllProcess, ListId::Device, untold)
             }
             Lifespan::Device => self.sweep_device(&mut set, caller),
         })
@@ -106,10 +108,11 @@ impl<A: Arena> DeviceMemory<A> {
         }
         let slots: Vec<SlotId> = set.processes.attached().map(|(slot, _, _)| slot).collect();
         for slot in slots {
-            let sweep = self.sweep(&mut set, caller, ListId::Process(slot), ListId::Device);
+            let list = ListId::Process(slot);
+            let sweep = self.sweep(&mut set, caller, list, ListId::Device, untold);
             result.absorb(sweep);
         }
-        let sweep = self.sweep(&mut set, caller, ListId::AllProcess, ListId::Device);
+        let sweep = self.sweep(&mut set, caller, ListId::AllProcess, ListId::Device, untold);
         result.absorb(sweep);
         let sweep = self.sweep_device(&mut set, caller);
         result.absorb(sweep);
@@ -128,14 +131,29 @@ impl<A: Arena> DeviceMemory<A> {
         result
     }
 
-    /// One reference off each chunk of `list`; survivors move to `next`.
-    pub(super) fn sweep(&self, set: &mut Set<A>, caller: Pid, list: ListId, next: ListId) -> Sweep {
+    /// One reference off each chunk of `list`; survivors move to `next`, and `ended` is told of the
+    /// others, with their records.
+    pub(super) fn sweep(
+        &self,
+        set: &mut Set<A>,
+        caller: Pid,
+        list: ListId,
+        next: ListId,
+        mut ended: impl FnMut(ChunkRef, &Chunk),
+    ) -> Sweep {
         let mut sweep = Sweep::default();
         let chunks: Vec<ChunkRef> = lifespan::iter(&self.slab, list).collect();
         for chunk in chunks {
+            let record = self.slab.read_kept(chunk);
             match self.drop_reference(set, caller, chunk) {
-                Ok(Freed::Gone { complaint }) => sweep.note_freed(chunk, complaint),
-                Ok(Freed::Held) => sweep.note_freed(chunk, None),
+                Ok(Freed::Gone { complaint }) => {
+                    ended(chunk, &record);
+                    sweep.note_freed(chunk, complaint);
+                }
+                Ok(Freed::Held) => {
+                    ended(chunk, &record);
+                    sweep.note_freed(chunk, None);
+                }
                 Ok(Freed::Kept { refs }) => {
                     lifespan::unlink(&self.slab, chunk);
                     lifespan::push(&self.slab, next, chunk);
@@ -178,6 +196,9 @@ impl<A: Arena> DeviceMemory<A> {
         }
     }
 }
+
+/// For sweeps of which nobody wants to hear.
+pub(super) fn untold(_: ChunkRef, _: &Chunk) {}
 
 impl Sweep {
     fn note_freed(&mut self, chunk: ChunkRef, complaint: Option<ScratchpadOrder>) {

@@ -1,0 +1,191 @@
+//! Sinks and fault plans.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use glia_abi::conformance::sink::Heard;
+use glia_abi::conformance::{faults, sink};
+use glia_abi::event::{Detail, Event, Ids, NoSink, Sink};
+use glia_abi::fault::{FaultPoint, Faults, NoFaults};
+use glia_abi::sched::Tick;
+
+use crate::breaks;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SinkFlaw {
+    None,
+    ChangesItsMind,
+    PanicsLate,
+    LosesDescriptorEvents,
+    HearsTwice,
+    Reorders,
+    Forgets,
+    DropsIds,
+}
+
+/// Remembers what it hears.
+struct Recorder {
+    flaw: SinkFlaw,
+    asked: AtomicU64,
+    heard: Mutex<Vec<Heard>>,
+}
+
+impl Recorder {
+    fn new(flaw: SinkFlaw) -> Self {
+        Self {
+            flaw,
+            asked: AtomicU64::new(0),
+            heard: Mutex::default(),
+        }
+    }
+
+    fn heard(&self) -> Vec<Heard> {
+        let heard = self.heard.lock().unwrap();
+        match self.flaw {
+            // Asked for the second time, after two questions for its detail.
+            SinkFlaw::Forgets if self.asked.fetch_add(1, Ordering::Relaxed) == 3 => Vec::new(),
+            _ => heard.clone(),
+        }
+    }
+}
+
+impl Sink for Recorder {
+    fn detail(&self) -> Detail {
+        match self.asked.fetch_add(1, Ordering::Relaxed) {
+            0 if self.flaw == SinkFlaw::ChangesItsMind => Detail::Nothing,
+            _ => Detail::Descriptors,
+        }
+    }
+
+    fn event(&self, at: Tick, ids: &Ids, event: &Event) {
+        assert!(
+            self.flaw != SinkFlaw::PanicsLate || at < Tick(u64::MAX),
+            "no later time is known"
+        );
+        let ids = match self.flaw {
+            SinkFlaw::DropsIds => Ids { core: None, ..*ids },
+            _ => *ids,
+        };
+        let copies = match (self.flaw, event) {
+            (SinkFlaw::LosesDescriptorEvents, Event::Moved { .. }) => 0,
+            (SinkFlaw::HearsTwice, _) => 2,
+            _ => 1,
+        };
+        let mut heard = self.heard.lock().unwrap();
+        if self.flaw == SinkFlaw::Reorders && *event == Event::Closed {
+            // Before the one that this thread told last.
+            let last = heard
+                .iter()
+                .rposition(|(_, of, _)| of.device == ids.device)
+                .unwrap_or(0);
+            return heard.insert(last, (at, ids, *event));
+        }
+        heard.extend([(at, ids, *event)].repeat(copies));
+    }
+}
+
+#[test]
+fn sinks_that_keep_the_rules_pass() {
+    sink::check(&NoSink).unwrap();
+    let recorder = Recorder::new(SinkFlaw::None);
+    sink::check_recorder(&recorder, &|| recorder.heard()).unwrap();
+}
+
+#[test]
+fn mutant_sinks_are_caught() {
+    let in_order = "a sink hears the events of a thread as they were told, in their order";
+    let once = "a sink hears each event once";
+    let mutants = [
+        (
+            SinkFlaw::ChangesItsMind,
+            "what a sink wants to hear never changes",
+        ),
+        (SinkFlaw::PanicsLate, "a sink takes any event at any time"),
+        (SinkFlaw::LosesDescriptorEvents, once),
+        (SinkFlaw::HearsTwice, once),
+        (SinkFlaw::Reorders, in_order),
+        (SinkFlaw::DropsIds, in_order),
+        (SinkFlaw::Forgets, "what a sink has heard stays heard"),
+    ];
+    for (flaw, rule) in mutants {
+        let recorder = Recorder::new(flaw);
+        let found = sink::check_recorder(&recorder, &|| recorder.heard());
+        breaks(found, rule, &flaw);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PlanFlaw {
+    None,
+    CountsPerThread,
+    DiffersPerCopy,
+    Panics,
+}
+
+/// Strikes at every third attempt.
+struct Thirds {
+    flaw: PlanFlaw,
+    attempts: AtomicU64,
+}
+
+thread_local! {
+    static OWN_ATTEMPTS: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Faults for Thirds {
+    fn strikes(&self, point: FaultPoint) -> bool {
+        assert!(
+            self.flaw != PlanFlaw::Panics || point != FaultPoint::Pool,
+            "this plan has no pools"
+        );
+        let before = match self.flaw {
+            PlanFlaw::CountsPerThread => OWN_ATTEMPTS.replace(OWN_ATTEMPTS.get() + 1),
+            _ => self.attempts.fetch_add(1, Ordering::Relaxed),
+        };
+        before % 3 == 2
+    }
+}
+
+static COPIES: AtomicU64 = AtomicU64::new(0);
+
+fn check_plan(flaw: PlanFlaw) -> Result<(), glia_abi::conformance::Violation> {
+    faults::check(&|| {
+        OWN_ATTEMPTS.set(0);
+        let attempts = match flaw {
+            PlanFlaw::DiffersPerCopy => COPIES.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        Box::new(Thirds {
+            flaw,
+            attempts: AtomicU64::new(attempts),
+        })
+    })
+}
+
+#[test]
+fn plans_that_keep_the_rules_pass() {
+    faults::check(&|| Box::new(NoFaults)).unwrap();
+    check_plan(PlanFlaw::None).unwrap();
+}
+
+#[test]
+fn mutant_plans_are_caught() {
+    let mutants = [
+        (
+            PlanFlaw::CountsPerThread,
+            "a plan counts the attempts of all threads",
+        ),
+        (
+            PlanFlaw::DiffersPerCopy,
+            "a plan answers the same questions in the same way",
+        ),
+        (
+            PlanFlaw::Panics,
+            "a plan answers about any point from any thread",
+        ),
+    ];
+    for (flaw, rule) in mutants {
+        breaks(check_plan(flaw), rule, &flaw);
+    }
+}

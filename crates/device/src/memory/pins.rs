@@ -1,0 +1,389 @@
+//! Pinned user memory: what devices reach above 4 GiB, until it is unpinned.
+//!
+//! A pinned range gets pages of a physical address space that has nothing else in it, contiguous or
+//! scattered ([`PinLayout`]). An entry covers a run of bytes that lie together on both sides, and
+//! exactly the bytes that were pinned: a descriptor that runs past them is an abort. Between two
+//! pins one page stays empty, and addresses are used again as late as possible, so that a
+//! descriptor that comes after its pin has ended meets nothing.
+//!
+//! **Locks.** One `RwLock`. An engine holds it for reading while it copies a pair of descriptors of
+//! which either end is pinned; pinning and unpinning take it for writing. So when `unpin` returns,
+//! no device uses the memory, and none will. A copy is 64 KiB at most, so nobody waits long.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use glia_abi::addr::{HostPa, Span};
+use glia_abi::handle::PinId;
+use glia_abi::transport::{PinFault, PinnedUser};
+
+use super::{Bytes, BytesMut, Region};
+use crate::extents::Extents;
+
+const PAGE_BYTES: u64 = glia_abi::PAGE_SIZE_BYTES;
+/// Pinned pages lie from here on, above all coherent memory.
+pub(crate) const PINS_START: HostPa = HostPa::new(1 << 32);
+/// And end below the smallest host base of any arch (V2's).
+const PINS_SIZE: u64 = (1 << 44) - PINS_START.get();
+
+/// Where the pages of a pinned range lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PinLayout {
+    /// One after the other: one span per pin.
+    #[default]
+    Contiguous,
+    /// In an order drawn from the seed and the pin's number: nearly one span per page.
+    Scattered {
+        /// The same seed gives the same order.
+        seed: u64,
+    },
+}
+
+/// See the module.
+pub(crate) struct PinTable {
+    layout: PinLayout,
+    pinned_bytes_max: u64,
+    pins: RwLock<Pins>,
+}
+
+struct Pins {
+    /// By first address.
+    runs: BTreeMap<u64, Run>,
+    pins: BTreeMap<PinId, Pin>,
+    pages: Extents,
+    /// Where the search for free pages begins.
+    next_page: u64,
+    next_id: u64,
+    pinned_bytes: u64,
+}
+
+/// Bytes that lie together in the process and on the bus.
+struct Run {
+    /// For the time that this entry is in the table.
+    bytes: Bytes<'static>,
+    /// Whether they may be written.
+    writable: bool,
+    /// Keeps them alive, if they are not on loan.
+    _region: Option<Arc<Region>>,
+}
+
+struct Pin {
+    spans: Vec<Span<HostPa>>,
+    size_bytes: u64,
+    /// The pages it took, the empty one included.
+    pages: Option<Span<HostPa>>,
+}
+
+impl PinTable {
+    /// Nothing is pinned; at most `pinned_bytes_max` can be at a time.
+    pub(crate) fn new(layout: PinLayout, pinned_bytes_max: u64) -> Self {
+        Self {
+            layout,
+            pinned_bytes_max,
+            pins: RwLock::new(Pins {
+                runs: BTreeMap::new(),
+                pins: BTreeMap::new(),
+                pages: Extents::new(PINS_START.get(), PINS_SIZE),
+                next_page: PINS_START.get(),
+                next_id: 1,
+                pinned_bytes: 0,
+            }),
+        }
+    }
+
+    /// Pins a range of a region whose first byte lies `in_page_bytes` into its page for the
+    /// process.
+    ///
+    /// # Errors
+    /// [`PinFault::NoRoom`].
+    pub(crate) fn pin_region(
+        &self,
+        region: &Arc<Region>,
+        range: Span<HostPa>,
+        in_page_bytes: u64,
+        writable: bool,
+    ) -> Result<PinnedUser, PinFault> {
+        let size_bytes = range.size_bytes();
+        let no_room = PinFault::NoRoom { size_bytes };
+        let bytes = region
+            .bytes_mut(range.start().get(), size_bytes)
+            .ok_or(no_room)?;
+        // SAFETY: the entries keep the region alive for as long as they are in the table.
+        unsafe { self.insert(bytes.bytes(), writable, Some(region), in_page_bytes) }
+    }
+
+    /// A pin of no bytes.
+    ///
+    /// # Errors
+    /// [`PinFault::NoRoom`].
+    pub(crate) fn pin_nothing(&self) -> Result<PinnedUser, PinFault> {
+        let none = Bytes {
+            first: NonNull::dangling(),
+            size_bytes: 0,
+            memory: PhantomData,
+        };
+        // SAFETY: no bytes are always valid.
+        unsafe { self.insert(none, false, None, 0) }
+    }
+
+    /// Enters a range.
+    ///
+    /// # Safety
+    /// Until the pin is removed, or `region` (of which an entry keeps a reference) is dropped, the
+    /// bytes are valid, and if `writable` may be a [`BytesMut`].
+    pub(super) unsafe fn insert(
+        &self,
+        bytes: Bytes<'_>,
+        writable: bool,
+        region: Option<&Arc<Region>>,
+        in_page_bytes: u64,
+    ) -> Result<PinnedUser, PinFault> {
+        let size_bytes = bytes.size_bytes();
+        let no_room = PinFault::NoRoom { size_bytes };
+        let mut pins = self.pins.write().unwrap_or_else(PoisonError::into_inner);
+        let pinned_bytes = pins.pinned_bytes.checked_add(size_bytes);
+        let pinned_bytes = pinned_bytes.filter(|&bytes| bytes <= self.pinned_bytes_max);
+        let pinned_bytes = pinned_bytes.ok_or(no_room)?;
+        let pin = PinId(pins.next_id);
+        let (spans, pages) = if size_bytes == 0 {
+            (Vec::new(), None)
+        } else {
+            let pages = pins.take_pages(in_page_bytes + size_bytes).ok_or(no_room)?;
+            let spans = self.layout.spans(pin, pages, in_page_bytes, size_bytes);
+            (spans, Some(pages))
+        };
+        let mut offset = 0;
+        for span in &spans {
+            // PANIC: not reached, the spans have `size_bytes` in all.
+            let Some(part) = bytes.part(offset, span.size_bytes()) else {
+                break;
+            };
+            offset += span.size_bytes();
+            let run = Run {
+                // SAFETY: the same bytes, for the time that the caller has promised. They leave
+                // this table only for the time that its lock is held.
+                bytes: unsafe { Bytes::new(part.first, part.size_bytes) },
+                writable,
+                _region: region.cloned(),
+            };
+            pins.runs.insert(span.start().get(), run);
+        }
+        pins.next_id += 1;
+        pins.pinned_bytes = pinned_bytes;
+        let record = Pin {
+            spans: spans.clone(),
+            size_bytes,
+            pages,
+        };
+        pins.pins.insert(pin, record);
+        Ok(PinnedUser { pin, spans })
+    }
+
+    /// Ends a pin, if there is such a one, when nobody reads the table.
+    pub(crate) fn unpin(&self, pin: PinId) {
+        let mut pins = self.pins.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(record) = pins.pins.remove(&pin) else {
+            return;
+        };
+        for span in record.spans {
+            pins.runs.remove(&span.start().get());
+        }
+        if let Some(pages) = record.pages {
+            pins.pages.give(pages.start().get(), pages.size_bytes());
+        }
+        pins.pinned_bytes -= record.size_bytes;
+    }
+
+    /// Bytes that are pinned.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        let pins = self.pins.read().unwrap_or_else(PoisonError::into_inner);
+        pins.pinned_bytes
+    }
+
+    /// Holds all pins as they are. Take one at a time: a second may wait for a writer that waits
+    /// for the first.
+    pub(crate) fn reader(&self) -> PinReader<'_> {
+        PinReader(self.pins.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Pins {
+    /// Fresh pages for so many bytes, and an empty one behind them.
+    fn take_pages(&mut self, size_bytes: u64) -> Option<Span<HostPa>> {
+        let taken_bytes = size_bytes
+            .checked_next_multiple_of(PAGE_BYTES)?
+            .checked_add(PAGE_BYTES)?;
+        let start = self
+            .pages
+            .take(taken_bytes, self.next_page)
+            .or_else(|| self.pages.take(taken_bytes, PINS_START.get()))?;
+        self.next_page = start + taken_bytes;
+        Span::new(HostPa::new(start), taken_bytes)
+    }
+}
+
+impl PinLayout {
+    /// Which addresses the bytes get, in their order, runs joined.
+    fn spans(
+        self,
+        pin: PinId,
+        pages: Span<HostPa>,
+        in_page_bytes: u64,
+        size_bytes: u64,
+    ) -> Vec<Span<HostPa>> {
+        let first = pages.start().get();
+        let seed = match self {
+            Self::Contiguous => {
+                let span = Span::cut(HostPa::new(first + in_page_bytes), size_bytes);
+                return vec![span];
+            }
+            Self::Scattered { seed } => seed,
+        };
+        let count = (in_page_bytes + size_bytes).div_ceil(PAGE_BYTES);
+        let mut order: Vec<u64> = (0..count).collect();
+        shuffle(&mut order, seed ^ pin.0);
+        let mut spans: Vec<Span<HostPa>> = Vec::new();
+        let (mut skip, mut left) = (in_page_bytes, size_bytes);
+        for page in order {
+            let at = HostPa::new(first + page * PAGE_BYTES + skip);
+            let here_bytes = left.min(PAGE_BYTES - skip);
+            match spans.last_mut() {
+                Some(last) if last.end() == at => {
+                    *last = Span::cut(last.start(), last.size_bytes() + here_bytes);
+                }
+                _ => spans.push(Span::cut(at, here_bytes)),
+            }
+            left -= here_bytes;
+            skip = 0;
+        }
+        spans
+    }
+}
+
+/// Fisher and Yates, with the numbers of splitmix64.
+fn shuffle(order: &mut [u64], mut state: u64) {
+    for index in (1..order.len()).rev() {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut drawn = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        drawn ^= drawn >> 31;
+        // CAST: at most `index`, a usize.
+        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+        let other = (drawn % (index as u64 + 1)) as usize;
+        order.swap(index, other);
+    }
+}
+
+/// The pins, held as they are.
+pub(crate) struct PinReader<'a>(RwLockReadGuard<'a, Pins>);
+
+impl PinReader<'_> {
+    /// A pinned range to read; `None` if it does not lie in one run.
+    pub(crate) fn bytes(&self, at: HostPa, size_bytes: u64) -> Option<Bytes<'_>> {
+        let (run, offset) = self.run(at)?;
+        run.bytes.part(offset, size_bytes)
+    }
+
+    /// A pinned range to write; `None` if it does not lie in one run, or was pinned to be read.
+    pub(crate) fn bytes_mut(&self, at: HostPa, size_bytes: u64) -> Option<BytesMut<'_>> {
+        let (run, offset) = self.run(at)?;
+        if !run.writable {
+            return None;
+        }
+        let bytes = run.bytes.part(offset, size_bytes)?;
+        // SAFETY: `insert` was promised that it may.
+        Some(unsafe { BytesMut::of(bytes) })
+    }
+
+    fn run(&self, at: HostPa) -> Option<(&Run, u64)> {
+        let (&start, run) = self.0.runs.range(..=at.get()).next_back()?;
+        Some((run, at.get() - start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pin(table: &PinTable, region: &Arc<Region>, at: u64, size: u64) -> PinnedUser {
+        let range = Span::new(HostPa::new(at), size).unwrap();
+        table
+            .pin_region(region, range, at % PAGE_BYTES, true)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_scattered_pin_holds_its_bytes_in_order() {
+        let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+        let table = PinTable::new(PinLayout::Scattered { seed: 7 }, u64::MAX);
+        let content: Vec<u8> = (0..40_000_u32).map(|n| (n % 251) as u8).collect();
+        region.bytes_mut(100, 40_000).unwrap().write(&content);
+        let pinned = pin(&table, &region, 100, 40_000);
+        let mut seen = Vec::new();
+        for span in &pinned.spans {
+            let mut part = vec![0; usize::try_from(span.size_bytes()).unwrap()];
+            let reader = table.reader();
+            let bytes = reader.bytes(span.start(), span.size_bytes()).unwrap();
+            bytes.read(&mut part);
+            seen.extend(part);
+        }
+        assert!(seen == content);
+        assert!(pinned.spans.len() > 5);
+        assert_eq!(pinned.spans[0].start().get() % PAGE_BYTES, 100);
+    }
+
+    #[test]
+    fn the_same_seed_scatters_alike() {
+        let spans = |seed| {
+            let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+            let table = PinTable::new(PinLayout::Scattered { seed }, u64::MAX);
+            pin(&table, &region, 0, 1 << 20).spans
+        };
+        assert_eq!(spans(1), spans(1));
+        assert_ne!(spans(1), spans(2));
+    }
+
+    #[test]
+    fn an_address_is_not_used_again_at_once() {
+        let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+        let table = PinTable::new(PinLayout::Contiguous, u64::MAX);
+        let first = pin(&table, &region, 0, 4096);
+        table.unpin(first.pin);
+        let second = pin(&table, &region, 0, 4096);
+        assert!(!first.spans[0].overlaps(second.spans[0]));
+        assert!(table.reader().bytes(first.spans[0].start(), 1).is_none());
+        table.unpin(first.pin);
+        assert!(
+            table
+                .reader()
+                .bytes(second.spans[0].start(), 4096)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn only_what_was_pinned_is_reachable() {
+        let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+        let table = PinTable::new(PinLayout::Contiguous, u64::MAX);
+        let at = pin(&table, &region, 10, 100).spans[0].start();
+        let reader = table.reader();
+        assert!(reader.bytes(at, 100).is_some());
+        assert!(reader.bytes(at, 101).is_none());
+        assert!(reader.bytes(at.checked_sub(1).unwrap(), 1).is_none());
+    }
+
+    #[test]
+    fn more_than_the_limit_is_refused_until_something_is_unpinned() {
+        let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+        let table = PinTable::new(PinLayout::Contiguous, 10_000);
+        let first = pin(&table, &region, 0, 9_000);
+        let range = Span::new(HostPa::new(0), 1_001).unwrap();
+        let refused = table.pin_region(&region, range, 0, false);
+        assert_eq!(refused, Err(PinFault::NoRoom { size_bytes: 1_001 }));
+        table.unpin(first.pin);
+        assert!(table.pin_region(&region, range, 0, false).is_ok());
+        assert_eq!(table.pinned_bytes(), 1_001);
+    }
+}

@@ -1,0 +1,548 @@
+//! A queue pair of an engine: two rings of descriptors, of which the k-th of one goes with the k-th
+//! of the other.
+//!
+//! ```text
+//!             retired        posted                       positions, counted from the start
+//!                │             │                          and never back to 0
+//!   TX  ─────────┼─────────────┼────────────►  ring slot = (position - origin) mod length
+//!   RX  ─────────┼─────────────┼────────────►  ring id   = 1 + (position - origin) / length, mod 4
+//!                └─ ready ─────┘
+//! ```
+//!
+//! A doorbell moves `posted` and kicks the worker as soon as both sides have something; the
+//! worker's step executes up to [`STEP_PAIRS`] pairs, one at a time and in order, and moves
+//! `retired` after each. RX alone is credit and waits. A reset of a side drops what it has posted,
+//! and puts the `origin` there: slot 0, ring id 1.
+//!
+//! **Faults are sticky.** Whatever is wrong with a doorbell or a descriptor stops the queue: the
+//! pair is not retired, doorbells are ignored. It goes on when both sides have been reset.
+//!
+//! **Who owns what.** Only doorbells move `posted`, only the step moves `retired`; a reset moves
+//! both of its side. Descriptors between them belong to the queue.
+//!
+//! **Locks.** `running` is held by a step, and by whoever changes a register: after a reset or a
+//! pause has returned, no descriptor is being executed. A doorbell takes no lock, nor does the
+//! question whether anything can still come.
+
+use std::sync::atomic::{AtomicU64, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use glia_abi::addr::BusAddr;
+use glia_abi::event::{EngineFault, Event, Ids};
+use glia_abi::handle::{QueueId, WorkerId};
+use glia_abi::port::{Budget, NotCompleted, TimedOut};
+use glia_abi::regs::{
+    COUNT_MASK, QUEUE_CFG_RESET, QUEUE_ENABLE_BITS, QUEUE_RESET_BIT, QueueReg, RING_BASE_LOW_MASK,
+    RingPointer,
+};
+use glia_abi::sched::{Micros, Poll, Step, Tick, WaitOn, Worker};
+use glia_abi::sync::{AtomicU32, Ordering};
+use glia_abi::udma::{
+    DESC_SIZE_BYTES, DESC_WORDS, Direction, LenCtrl, MetaCtrl, RingId, RxDesc, TxDesc,
+};
+
+use super::copy;
+use crate::bus::Bus;
+
+/// Pairs that one step executes at most: whoever else has work gets a turn.
+const STEP_PAIRS: u64 = 64;
+/// The rate-limit mask after power-on: bit 2 keeps barriers from taking effect.
+const RLIMIT_MASK_RESET: u32 = 0b111;
+
+/// A queue pair, see the module.
+pub(crate) struct Queue {
+    id: QueueId,
+    bus: Arc<Bus>,
+    sides: [Side; 2],
+    /// A bit per side that has to be reset before the queue goes on.
+    stopped: AtomicU32,
+    /// Who waits for a word.
+    waiters: AtomicU32,
+    on: WaitOn,
+    worker: OnceLock<WorkerId>,
+    running: Mutex<()>,
+}
+
+/// One ring, and its registers.
+struct Side {
+    desc_pref_cfg: AtomicU32,
+    cfg: AtomicU32,
+    drbp_low: AtomicU32,
+    drbp_high: AtomicU32,
+    drl: AtomicU32,
+    crbp_low: AtomicU32,
+    crbp_high: AtomicU32,
+    comp_cfg: AtomicU32,
+    rlimit_mask: AtomicU32,
+    sw_ctrl: AtomicU32,
+    posted: AtomicU64,
+    retired: AtomicU64,
+    origin: AtomicU64,
+}
+
+/// A place in a ring.
+#[derive(Clone, Copy)]
+struct Slot {
+    index: u64,
+    ring_id: RingId,
+}
+
+impl Side {
+    fn new() -> Self {
+        Self {
+            desc_pref_cfg: AtomicU32::new(0),
+            cfg: AtomicU32::new(QUEUE_CFG_RESET),
+            drbp_low: AtomicU32::new(0),
+            drbp_high: AtomicU32::new(0),
+            drl: AtomicU32::new(0),
+            crbp_low: AtomicU32::new(0),
+            crbp_high: AtomicU32::new(0),
+            comp_cfg: AtomicU32::new(0),
+            rlimit_mask: AtomicU32::new(RLIMIT_MASK_RESET),
+            sw_ctrl: AtomicU32::new(0),
+            posted: AtomicU64::new(0),
+            retired: AtomicU64::new(0),
+            origin: AtomicU64::new(0),
+        }
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.cfg.load(Ordering::Relaxed) & QUEUE_ENABLE_BITS == QUEUE_ENABLE_BITS
+    }
+
+    fn ring_len(&self) -> u64 {
+        u64::from(self.drl.load(Ordering::Relaxed))
+    }
+
+    fn ring_base(&self) -> BusAddr {
+        let low = u64::from(self.drbp_low.load(Ordering::Relaxed));
+        let high = u64::from(self.drbp_high.load(Ordering::Relaxed));
+        BusAddr::new(low | high << 32)
+    }
+
+    /// Descriptors that are posted and not retired.
+    fn pending(&self) -> u64 {
+        let retired = self.retired.load(Ordering::Acquire);
+        // ORDER: pairs with the doorbell: the descriptors were stored before.
+        self.posted.load(Ordering::Acquire).saturating_sub(retired)
+    }
+
+    /// The slot of a position. A side without a ring has slot 0 only.
+    fn slot(&self, position: u64) -> Slot {
+        let in_ring = position.saturating_sub(self.origin.load(Ordering::Relaxed));
+        let len = self.ring_len().max(1);
+        // CAST: the low two bits count.
+        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+        let lap = (in_ring / len) as u32;
+        Slot {
+            index: in_ring % len,
+            ring_id: RingId::new(RingId::FIRST.get().wrapping_add(lap) & 3),
+        }
+    }
+
+    fn pointer(&self, position: &AtomicU64) -> u32 {
+        let slot = self.slot(position.load(Ordering::Acquire));
+        // CAST: a ring has less than 2^24 slots.
+        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+        let offset = slot.index as u32;
+        RingPointer::new()
+            .with_offset(offset)
+            .with_ring_id(slot.ring_id.get())
+            .into()
+    }
+
+    /// Forgets what is posted: slot 0, ring id 1.
+    fn reset(&self) {
+        let posted = self.posted.load(Ordering::Relaxed);
+        self.origin.store(posted, Ordering::Relaxed);
+        self.retired.store(posted, Ordering::Release);
+    }
+}
+
+impl Queue {
+    /// A queue after power-on: not enabled, no rings.
+    pub(crate) fn new(id: QueueId, bus: &Arc<Bus>) -> Self {
+        Self {
+            id,
+            bus: Arc::clone(bus),
+            sides: [Side::new(), Side::new()],
+            stopped: AtomicU32::new(0),
+            waiters: AtomicU32::new(0),
+            on: bus.sched.wait_on(),
+            worker: OnceLock::new(),
+            running: Mutex::new(()),
+        }
+    }
+
+    /// The value of a register.
+    pub(crate) fn read(&self, direction: Direction, register: QueueReg) -> u32 {
+        let side = self.side(direction);
+        match register {
+            QueueReg::DescPrefCfg => side.desc_pref_cfg.load(Ordering::Relaxed),
+            QueueReg::Cfg => side.cfg.load(Ordering::Relaxed),
+            QueueReg::DrbpLow => side.drbp_low.load(Ordering::Relaxed),
+            QueueReg::DrbpHigh => side.drbp_high.load(Ordering::Relaxed),
+            QueueReg::Drl => side.drl.load(Ordering::Relaxed),
+            QueueReg::CrbpLow => side.crbp_low.load(Ordering::Relaxed),
+            QueueReg::CrbpHigh => side.crbp_high.load(Ordering::Relaxed),
+            QueueReg::CompCfg => side.comp_cfg.load(Ordering::Relaxed),
+            QueueReg::RlimitMask => side.rlimit_mask.load(Ordering::Relaxed),
+            QueueReg::SwCtrl => side.sw_ctrl.load(Ordering::Relaxed),
+            // What is retired at once has one head.
+            QueueReg::Drhp | QueueReg::Dcp => side.pointer(&side.retired),
+            QueueReg::Drtp => side.pointer(&side.posted),
+            // Status (uncertain: its bits), write-only, and the head of a ring that is never there.
+            QueueReg::Status | QueueReg::DrtpInc | QueueReg::Crhp => 0,
+        }
+    }
+
+    /// Sets a register; false if it is read-only.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        direction: Direction,
+        register: QueueReg,
+        value: u32,
+    ) -> bool {
+        let side = self.side(direction);
+        let (stored, value) = match register {
+            QueueReg::DrtpInc => {
+                self.doorbell(direction, value & COUNT_MASK);
+                return true;
+            }
+            QueueReg::Status | QueueReg::Drhp | QueueReg::Drtp | QueueReg::Dcp | QueueReg::Crhp => {
+                return false;
+            }
+            QueueReg::DescPrefCfg => (&side.desc_pref_cfg, value),
+            QueueReg::Cfg => (&side.cfg, value),
+            QueueReg::DrbpLow => (&side.drbp_low, value & RING_BASE_LOW_MASK),
+            QueueReg::DrbpHigh => (&side.drbp_high, value),
+            QueueReg::Drl => (&side.drl, value & COUNT_MASK),
+            QueueReg::CrbpLow => (&side.crbp_low, value),
+            QueueReg::CrbpHigh => (&side.crbp_high, value),
+            QueueReg::CompCfg => (&side.comp_cfg, value),
+            QueueReg::RlimitMask => (&side.rlimit_mask, value),
+            QueueReg::SwCtrl => (&side.sw_ctrl, value),
+        };
+        {
+            let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            stored.store(value, Ordering::Relaxed);
+            if register == QueueReg::SwCtrl && value & QUEUE_RESET_BIT != 0 {
+                side.reset();
+                self.stopped
+                    .fetch_and(!side_bit(direction), Ordering::Release);
+                self.tell(&Event::QueueReset { direction });
+            }
+        }
+        match register {
+            // A pause may have ended.
+            QueueReg::Cfg if self.ready() > 0 => self.kick(),
+            // Whoever waits for what was dropped should know.
+            QueueReg::Cfg | QueueReg::SwCtrl => self.wake(),
+            _ => {}
+        }
+        true
+    }
+
+    /// Waits for a word that this queue is to write, see [`Port::await_word`].
+    ///
+    /// [`Port::await_word`]: glia_abi::port::Port::await_word
+    pub(crate) fn await_word(
+        &self,
+        word: &AtomicU32,
+        want: u32,
+        budget: Budget,
+    ) -> Result<u64, TimedOut> {
+        let sched = &self.bus.sched;
+        let began = sched.now();
+        let mut reason = NotCompleted::TimeOver;
+        let mut look = || {
+            // ORDER: pairs with the Release store of the word; what was written before it is seen.
+            let is_there = || word.load(Ordering::Acquire) == want;
+            reason = if is_there() {
+                return Poll::Done;
+            } else if self.stopped.load(Ordering::Acquire) != 0 {
+                NotCompleted::Stopped
+            } else if self.ready() == 0 {
+                NotCompleted::Idle
+            } else {
+                NotCompleted::TimeOver
+            };
+            match reason {
+                NotCompleted::TimeOver => Poll::Pending,
+                // It may have come between the two looks.
+                _ if is_there() => Poll::Done,
+                NotCompleted::Idle | NotCompleted::Stopped => Poll::Never,
+            }
+        };
+        // The last look comes one microsecond after the following budget.
+        let within_us = budget.first.0.saturating_add(budget.following.0);
+        let within = Micros(within_us.saturating_add(1));
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        // ORDER: the waiter is counted before it looks; pairs with the fence in `wake`.
+        fence(Ordering::SeqCst);
+        let came = sched.block(self.on, &mut look, Some(within));
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        if !came {
+            let queue = self.id;
+            return Err(TimedOut { queue, reason });
+        }
+        // The first look comes after `first`, then one every microsecond.
+        let waited_us = (sched.now().0 - began.0).div_ceil(1000);
+        Ok(1 + waited_us.saturating_sub(budget.first.0))
+    }
+
+    fn side(&self, direction: Direction) -> &Side {
+        &self.sides[direction.index()]
+    }
+
+    /// Pairs that can be executed now.
+    fn ready(&self) -> u64 {
+        let [tx, rx] = &self.sides;
+        if self.stopped.load(Ordering::Acquire) != 0 || !tx.is_enabled() || !rx.is_enabled() {
+            return 0;
+        }
+        tx.pending().min(rx.pending())
+    }
+
+    fn doorbell(self: &Arc<Self>, direction: Direction, count: u32) {
+        if self.stopped.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        let side = self.side(direction);
+        let ring_len = side.ring_len();
+        if !side.is_enabled() || ring_len == 0 {
+            return self.stop(EngineFault::NotReady { direction });
+        }
+        let fits = |pending: u64| count > 0 && u64::from(count) <= ring_len.saturating_sub(pending);
+        let retired = side.retired.load(Ordering::Acquire);
+        // ORDER: the descriptors were stored before; pairs with the Acquire in `pending`.
+        let posted = side
+            .posted
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |posted| {
+                fits(posted.saturating_sub(retired)).then(|| posted + u64::from(count))
+            });
+        match posted {
+            Ok(before) => {
+                let total = before + u64::from(count);
+                self.tell(&Event::Doorbell {
+                    direction,
+                    descs: count,
+                    total,
+                });
+                if self.ready() > 0 {
+                    self.kick();
+                }
+            }
+            Err(posted) => {
+                // CAST: at most the ring's length, 24 bits.
+                #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+                let room = ring_len.saturating_sub(posted.saturating_sub(retired)) as u32;
+                self.stop(EngineFault::Doorbell {
+                    direction,
+                    count,
+                    room,
+                });
+            }
+        }
+    }
+
+    /// Executes one pair, at this slot of either ring.
+    fn execute(
+        &self,
+        index: u64,
+        tx: (TxDesc, Slot),
+        rx: (RxDesc, Slot),
+    ) -> Result<u64, EngineFault> {
+        let ((tx, tx_slot), (rx, rx_slot)) = (tx, rx);
+        check_lap(Direction::Tx, tx_slot, tx.len_ctrl)?;
+        check_lap(Direction::Rx, rx_slot, rx.len_ctrl)?;
+        check_plain_copy(tx, rx)?;
+        let (size_bytes, rx_size_bytes) = (tx.len_ctrl.size_bytes(), rx.len_ctrl.size_bytes());
+        if size_bytes != rx_size_bytes {
+            return Err(EngineFault::Lengths {
+                tx_size_bytes: size_bytes,
+                rx_size_bytes,
+            });
+        }
+        copy::execute(&self.bus, tx.source, rx.target, size_bytes)?;
+        if self.bus.detail >= glia_abi::event::Detail::Descriptors {
+            self.tell(&Event::Moved {
+                index,
+                source: tx.source,
+                target: rx.target,
+                size_bytes,
+            });
+        }
+        Ok(size_bytes)
+    }
+
+    /// Executes up to so many pairs; says how many bytes they moved, and how many they were, and
+    /// the fault that ended them.
+    fn run(&self, pairs: u64) -> (u64, u64, Option<EngineFault>) {
+        let [tx, rx] = &self.sides;
+        let (mut done, mut moved_bytes) = (0, 0);
+        while done < pairs {
+            let tx_position = tx.retired.load(Ordering::Relaxed);
+            let rx_position = rx.retired.load(Ordering::Relaxed);
+            let (tx_slot, rx_slot) = (tx.slot(tx_position), rx.slot(rx_position));
+            // As far as neither ring ends.
+            let tx_left = tx.ring_len().saturating_sub(tx_slot.index);
+            let rx_left = rx.ring_len().saturating_sub(rx_slot.index);
+            let straight = (pairs - done).min(tx_left).min(rx_left);
+            let tx_descs = self.descriptors(Direction::Tx, tx_slot, straight);
+            let rx_descs = self.descriptors(Direction::Rx, rx_slot, straight);
+            let (tx_descs, rx_descs) = match (tx_descs, rx_descs) {
+                (Ok(tx_descs), Ok(rx_descs)) => (tx_descs, rx_descs),
+                (Err(fault), _) | (_, Err(fault)) => return (done, moved_bytes, Some(fault)),
+            };
+            for (step, (tx_desc, rx_desc)) in (0..).zip(tx_descs.iter().zip(rx_descs)) {
+                // A doorbell may have stopped the queue meanwhile.
+                if self.stopped.load(Ordering::Relaxed) != 0 {
+                    return (done, moved_bytes, None);
+                }
+                let tx_desc = TxDesc::from_words(load(tx_desc));
+                let rx_desc = RxDesc::from_words(load(rx_desc));
+                let index = tx_position + step;
+                match self.execute(index, (tx_desc, tx_slot), (rx_desc, rx_slot)) {
+                    Ok(size_bytes) => moved_bytes += size_bytes,
+                    Err(fault) => return (done, moved_bytes, Some(fault)),
+                }
+                done += 1;
+                // ORDER: whoever sees the pair retired sees its bytes.
+                tx.retired.store(index + 1, Ordering::Release);
+                rx.retired.store(rx_position + step + 1, Ordering::Release);
+            }
+        }
+        (done, moved_bytes, None)
+    }
+
+    /// The descriptors of a side from a slot on: `count` of them, or the first if the ring leaves
+    /// memory behind it.
+    fn descriptors(
+        &self,
+        direction: Direction,
+        slot: Slot,
+        count: u64,
+    ) -> Result<&[[AtomicU32; DESC_WORDS]], EngineFault> {
+        let base = self.side(direction).ring_base();
+        let at = base.checked_add(slot.index * DESC_SIZE_BYTES);
+        let found = at.and_then(|at| {
+            let all = self.bus.descriptors(at, count);
+            all.or_else(|| self.bus.descriptors(at, 1))
+        });
+        found.ok_or(EngineFault::RingAddress {
+            direction,
+            at: at.unwrap_or(base),
+        })
+    }
+
+    fn stop(&self, fault: EngineFault) {
+        let both = Direction::BOTH.map(side_bit).into_iter().sum();
+        if self.stopped.swap(both, Ordering::AcqRel) == 0 {
+            self.tell(&Event::Stopped { fault });
+        }
+        self.wake();
+    }
+
+    fn kick(self: &Arc<Self>) {
+        let sched = &self.bus.sched;
+        let worker = self.worker.get_or_init(|| {
+            let queue: Arc<dyn Worker> = Arc::<Self>::clone(self);
+            sched.spawn(Arc::downgrade(&queue))
+        });
+        sched.kick(*worker);
+    }
+
+    /// Lets whoever waits for a word look again.
+    fn wake(&self) {
+        // ORDER: what was done is done before the waiters are counted; pairs with the fence in
+        // `await_word`, so that either we see the waiter or it sees what was done.
+        fence(Ordering::SeqCst);
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            self.bus.sched.wake(self.on);
+        }
+    }
+
+    fn tell(&self, event: &Event) {
+        self.bus.tell(&Ids::queue(self.bus.device, self.id), event);
+    }
+}
+
+impl Worker for Queue {
+    fn step(&self, _now: Tick) -> Step {
+        let more = {
+            let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = self.side(Direction::Tx).retired.load(Ordering::Relaxed);
+            let (done, size_bytes, fault) = self.run(self.ready().min(STEP_PAIRS));
+            if done > 0 {
+                // CAST: at most STEP_PAIRS.
+                #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+                let descs = done as u32;
+                self.tell(&Event::Executed {
+                    first,
+                    descs,
+                    size_bytes,
+                });
+            }
+            if let Some(fault) = fault {
+                self.stop(fault);
+            }
+            self.ready() > 0
+        };
+        self.wake();
+        if more { Step::Again } else { Step::Idle }
+    }
+}
+
+/// The bit of a side in `stopped`.
+const fn side_bit(direction: Direction) -> u32 {
+    1 << direction.index()
+}
+
+/// The words of a descriptor. They belong to the queue, so they do not change meanwhile; if
+/// somebody changes them all the same, some mix is executed, as on hardware.
+fn load(words: &[AtomicU32; DESC_WORDS]) -> [u32; DESC_WORDS] {
+    words.each_ref().map(|word| word.load(Ordering::Relaxed))
+}
+
+fn check_lap(direction: Direction, slot: Slot, len_ctrl: LenCtrl) -> Result<(), EngineFault> {
+    let (expected, found) = (slot.ring_id.get(), len_ctrl.ring_id());
+    if expected == found {
+        return Ok(());
+    }
+    Err(EngineFault::RingId {
+        direction,
+        expected,
+        found,
+    })
+}
+
+/// Nothing but length, lap and barriers may differ from the plain copy of one packet.
+fn check_plain_copy(tx: TxDesc, rx: RxDesc) -> Result<(), EngineFault> {
+    let tx_rest = tx
+        .len_ctrl
+        .with_length(0)
+        .with_ring_id(0)
+        .with_data_barrier(false);
+    let is_packet = tx_rest == LenCtrl::new().with_first(true).with_last(true);
+    if !is_packet || tx.meta_ctrl.with_write_barrier(false) != MetaCtrl::COPY {
+        return Err(EngineFault::Unimplemented {
+            direction: Direction::Tx,
+            len_ctrl: tx.len_ctrl.into(),
+            word1: tx.meta_ctrl.into(),
+        });
+    }
+    let rx_rest = rx
+        .len_ctrl
+        .with_length(0)
+        .with_ring_id(0)
+        .with_strong_order(false);
+    if rx_rest != LenCtrl::new() || rx.second_buffer_low != 0 {
+        return Err(EngineFault::Unimplemented {
+            direction: Direction::Rx,
+            len_ctrl: rx.len_ctrl.into(),
+            word1: rx.second_buffer_low,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,479 @@
+//! Copies by DMA: the op layer of one device.
+//!
+//! [`Dma`] moves bytes between host memory and HBM, either way and within either, by descriptors
+//! and nothing else. A core has a queue for this, the "host-to-tensor" or H2T queue, with a ring of
+//! 8,192 descriptors on each side. This is the path of a copy:
+//!
+//! 1. the core is chosen ([`Dma::copy`], [`Dma::copy_async`]) and its ring is locked, for the whole
+//!    copy;
+//! 2. the copy is cut into batches of at most 127 MiB (`dma/split.rs`);
+//! 3. each batch is staged into the ring (`ring.rs`), its marker (`dma/marker.rs`) behind it, and
+//!    announced;
+//! 4. the driver waits through [`Port::await_word`] until the engine has copied the marker;
+//! 5. the slots are acknowledged and the [`context`] is idle again.
+//!
+//! A synchronous copy stages a batch when the one before has completed. An asynchronous one has a
+//! single batch, stays under way when the call returns, and is waited for by its successor or by
+//! [`Dma::wait`].
+//!
+//! **When a marker does not come**, the ring has failed, not the request: the caller whose wait ended
+//! resets the queue at once, and every batch under way on it is lost. Their owners learn it when
+//! they ask; whoever stood before the ring's lock at that moment gets the same error without
+//! staging anything. The next caller finds a fresh ring.
+//!
+//! **A refusal changes nothing**: neither the ring nor any context. Where the reference takes a
+//! size of 0 for 64 KiB, Glia moves nothing.
+//!
+//! **Locks.** A [`SleepLock`] for each ring, held across waits, and one for the fill buffer, taken
+//! before it. The mutex of [`Dma::bring_up`] is never held across a wait.
+//!
+//! **What this does not do.** It takes addresses on trust: which chunk they lie in, whether the
+//! caller may use it, and that it stays there until the copy has ended is the business of whoever
+//! calls. It does not retry.
+
+pub mod context;
+mod copy;
+mod fill;
+#[cfg(test)]
+#[cfg(loom)]
+mod interleavings;
+mod lane;
+mod marker;
+mod split;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use glia_abi::addr::{BusAddr, HostPa};
+use glia_abi::arch::ArchProfile;
+use glia_abi::event::{Detail, Event, Sink};
+use glia_abi::handle::{CoreId, DeviceId, Pid, QueueId};
+use glia_abi::mem::Location;
+use glia_abi::port::{BadHostRange, MachineMemory, Port, TimedOut};
+use glia_abi::sched::{Sched, SleepLock};
+use glia_abi::udma::{BadTransferSize, DESC_SIZE_BYTES};
+use glia_abi::usage::Category;
+
+pub use context::WaitHandle;
+pub use lane::{ContextState, QueueState};
+pub use split::BATCH_BYTES_MAX;
+
+use crate::alloc::{AllocError, AllocRequest};
+use crate::chunk::ChunkRef;
+use crate::memory::{DeviceMemory, OwnedPin};
+use crate::ring::{H2T_RING_DESCS, QueuePair, RingMemory};
+use fill::FILL_SIZE_BYTES;
+use lane::{H2tRing, Hold, Lane, Links};
+use marker::{MARKERS_SIZE_BYTES, Markers};
+use split::Run;
+
+/// The driver's own chunks belong to no process.
+const NOBODY: Pid = Pid::new(0);
+
+/// What the op layer of a device is built from.
+#[derive(Debug, Clone, Copy)]
+pub struct DmaConfig {
+    /// Which device of the machine.
+    pub device: DeviceId,
+    /// Its generation.
+    pub profile: &'static ArchProfile,
+}
+
+/// One end of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// First byte, as the device sees it.
+    pub at: BusAddr,
+    /// Host memory or HBM.
+    pub location: Location,
+    /// The core that its chunk is charged to.
+    pub core: CoreId,
+}
+
+/// Why a copy was refused, or failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DmaError {
+    /// `EINVAL`: the device has no such core.
+    #[error("{core} does not exist: the device has {cores} cores")]
+    NoCore {
+        /// The core asked for.
+        core: CoreId,
+        /// Cores of the device.
+        cores: u32,
+    },
+    /// `EPERM`, as in the reference: the core's ring was never brought up.
+    #[error("the ring of {core} is not set up")]
+    NotReady {
+        /// The core.
+        core: CoreId,
+    },
+    /// `EINVAL`: an asynchronous copy is one batch.
+    #[error(
+        "{size_bytes} bytes are too many for an asynchronous copy: at most {} can be moved",
+        BATCH_BYTES_MAX
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        size_bytes: u64,
+    },
+    /// `EINVAL`: the range does not fit the address space.
+    #[error("{size_bytes} bytes from {source_at} to {target_at} leave the address space")]
+    Wraps {
+        /// First byte to read.
+        source_at: BusAddr,
+        /// First byte to write.
+        target_at: BusAddr,
+        /// Bytes asked for.
+        size_bytes: u64,
+    },
+    /// `EINVAL`: a place in host memory has an address that is none of it.
+    #[error("{at} is no host address")]
+    NotHost {
+        /// The address.
+        at: BusAddr,
+    },
+    /// `EINVAL`: no copy is under way under this handle.
+    #[error("{handle} of {queue} names no copy that is under way")]
+    NotInUse {
+        /// The handle.
+        handle: WaitHandle,
+        /// The queue on which it was looked up.
+        queue: QueueId,
+    },
+    /// `EBUSY`: what is under way on the ring leaves no room for the batch.
+    #[error("{queue} has room for {available} descriptors, not for {pairs}")]
+    NoRoom {
+        /// The queue.
+        queue: QueueId,
+        /// Descriptors wanted on each side.
+        pairs: u32,
+        /// Descriptors that there is room for.
+        available: u32,
+    },
+    /// `ETIMEDOUT`: the engine did not complete a batch, this one or another one of its ring.
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+    /// No memory for a ring; the number is the cause's.
+    #[error("no memory for the ring of {core}")]
+    NoMemory {
+        /// The core.
+        core: CoreId,
+        /// Why not.
+        #[source]
+        cause: AllocError,
+    },
+    /// `EIO`: the driver's own ring is not in host memory.
+    #[error(transparent)]
+    Memory(#[from] BadHostRange),
+    /// `EINVAL`: a descriptor cannot say this size.
+    #[error(transparent)]
+    Size(#[from] BadTransferSize),
+}
+
+/// The DMA op layer of one device.
+///
+/// When it is dropped its queues are stopped and its rings given back.
+pub struct Dma {
+    links: Links,
+    memory: Arc<DeviceMemory>,
+    /// One for each core.
+    lanes: Box<[Lane]>,
+    /// What memory is filled from; there from the first bring-up on.
+    fill_buffer: OnceLock<SleepLock<HostPa>>,
+    /// The chunks that it has taken. Whoever brings a ring up holds this.
+    chunks: Mutex<Vec<ChunkRef>>,
+}
+
+impl Dma {
+    /// The op layer of a device, with no ring yet.
+    #[must_use]
+    pub fn new(
+        config: DmaConfig,
+        port: Arc<dyn Port>,
+        host: Arc<dyn MachineMemory>,
+        memory: Arc<DeviceMemory>,
+        sched: Arc<dyn Sched>,
+        sink: Arc<dyn Sink>,
+    ) -> Self {
+        let DmaConfig { device, profile } = config;
+        let lanes = (0..profile.cores)
+            .map(CoreId::new)
+            .filter_map(|core| Some(Lane::new(core, profile.h2t_queue(core)?)))
+            .collect();
+        Self {
+            links: Links {
+                device,
+                profile,
+                port,
+                host,
+                sched,
+                told: sink.detail() > Detail::Nothing,
+                sink,
+            },
+            memory,
+            lanes,
+            fill_buffer: OnceLock::new(),
+            chunks: Mutex::default(),
+        }
+    }
+
+    /// Brings the H2T ring of a core up: takes its memory (RX, TX, markers, in that order) and sets
+    /// its queue up. Does nothing if it is up already.
+    ///
+    /// # Errors
+    /// [`DmaError::NoCore`], [`DmaError::NoMemory`]; nothing is taken then.
+    pub fn bring_up(&self, core: CoreId) -> Result<(), DmaError> {
+        let lane = self.lanes.get(core.index()).ok_or(DmaError::NoCore {
+            core,
+            cores: self.links.profile.cores,
+        })?;
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        if lane.ring().is_some() {
+            return Ok(());
+        }
+        let mut taking = Taking {
+            memory: &self.memory,
+            core,
+            chunks: Vec::new(),
+        };
+        let fill_buffer = match self.fill_buffer.get() {
+            Some(_) => None,
+            None => Some(taking.host(self.links.profile, FILL_SIZE_BYTES)?),
+        };
+        let size_bytes = u64::from(H2T_RING_DESCS) * DESC_SIZE_BYTES;
+        let rx = taking.host(self.links.profile, size_bytes)?;
+        let tx = taking.host(self.links.profile, size_bytes)?;
+        let markers = taking.host(self.links.profile, MARKERS_SIZE_BYTES)?;
+        self.links.host.fill(markers, MARKERS_SIZE_BYTES, 0)?;
+        let memory = RingMemory {
+            tx,
+            rx,
+            descs: H2T_RING_DESCS,
+        };
+        let mut pair = QueuePair::new(self.links.profile, lane.queue(), memory)
+            .ok_or(DmaError::NotReady { core })?;
+        pair.reset(&*self.links.port);
+        self.links.tell(
+            lane,
+            None,
+            &Event::RingReady {
+                descs: H2T_RING_DESCS,
+            },
+        );
+        lane.open(
+            &*self.links.sched,
+            H2tRing::new(pair, Markers::new(markers)),
+        );
+        if let Some(buffer) = fill_buffer {
+            self.fill_buffer
+                .get_or_init(|| SleepLock::new(buffer, &*self.links.sched));
+        }
+        chunks.append(&mut taking.chunks);
+        Ok(())
+    }
+
+    /// Copies, and returns when it is done: any number of bytes, on the ring of the target's core if
+    /// the target is in HBM, else on that of the source's (driver 2.27, `memcpy_mc`; of two places in
+    /// host memory, it is the target's).
+    ///
+    /// # Errors
+    /// [`DmaError`]. After [`DmaError::TimedOut`] any part of the bytes may have been moved, and
+    /// nothing moves any more.
+    pub fn copy(
+        &self,
+        by: Pid,
+        source: Place,
+        target: Place,
+        size_bytes: u64,
+    ) -> Result<(), DmaError> {
+        if size_bytes == 0 {
+            return Ok(());
+        }
+        let run = copy_run(source, target, size_bytes)?;
+        let core = match (target.location, source.location) {
+            (Location::Device, _) | (Location::Host, Location::Host) => target.core,
+            (Location::Host, Location::Device) => source.core,
+        };
+        self.lane(core).hold(&self.links, by)?.copy(run)
+    }
+
+    /// Copies up to [`BATCH_BYTES_MAX`] bytes, on the ring of the source's core if the source is in
+    /// HBM, else on that of the target's (driver 2.27, `memcpy_mc_async`). Returns when `previous`
+    /// has completed; the copy itself is under way then, under the handle that is returned.
+    ///
+    /// Both places must stay until the copy has been waited for, by [`wait`](Self::wait) or as a
+    /// later copy's `previous`, or until its ring has failed:
+    /// [`copy_async_holding`](Self::copy_async_holding) sees to that.
+    ///
+    /// [`WaitHandle::Sync`] asks for a synchronous copy of any size instead. A copy of 0 bytes moves
+    /// nothing, but has a handle and a place in the chain like any other. If the handle's context is
+    /// still in use, by a chain that nobody waited for, that copy is waited for first (the
+    /// reference stages over it); if it fails, only an event tells so.
+    ///
+    /// # Errors
+    /// [`DmaError`]. After [`DmaError::TimedOut`] both handles are free again; after all others
+    /// `previous` can still be waited for.
+    pub fn copy_async(
+        &self,
+        by: Pid,
+        source: Place,
+        target: Place,
+        size_bytes: u64,
+        previous: WaitHandle,
+    ) -> Result<WaitHandle, DmaError> {
+        self.start(by, (source, target, size_bytes), previous, None)
+    }
+
+    /// As [`copy_async`](Self::copy_async), and keeps the pins of both chunks until the copy has
+    /// ended: completed, or lost with its ring. After a refusal they are let go at once.
+    ///
+    /// # Errors
+    /// As [`copy_async`](Self::copy_async).
+    pub fn copy_async_holding(
+        &self,
+        by: Pid,
+        source: Place,
+        target: Place,
+        size_bytes: u64,
+        previous: WaitHandle,
+        pins: [OwnedPin; 2],
+    ) -> Result<WaitHandle, DmaError> {
+        self.start(by, (source, target, size_bytes), previous, Some(pins))
+    }
+
+    fn start(
+        &self,
+        by: Pid,
+        (source, target, size_bytes): (Place, Place, u64),
+        previous: WaitHandle,
+        hold: Hold,
+    ) -> Result<WaitHandle, DmaError> {
+        if previous != WaitHandle::Sync && size_bytes > BATCH_BYTES_MAX {
+            return Err(DmaError::TooLarge { size_bytes });
+        }
+        let run = copy_run(source, target, size_bytes)?;
+        let mut ring = self.async_lane(source, target).hold(&self.links, by)?;
+        if previous == WaitHandle::Sync {
+            ring.copy(run)?;
+            return Ok(WaitHandle::Sync);
+        }
+        ring.copy_async(run, previous, hold)
+    }
+
+    /// Waits for the asynchronous copies that a process has under way, on any ring, whatever comes
+    /// of them: the process goes, and nobody else will ask.
+    pub fn settle(&self, by: Pid) {
+        for lane in &self.lanes {
+            if let Ok(mut ring) = lane.hold(&self.links, by) {
+                ring.settle();
+            }
+        }
+    }
+
+    /// The chunks that it has taken for itself.
+    pub(crate) fn chunks(&self) -> Vec<ChunkRef> {
+        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        chunks.clone()
+    }
+
+    /// Waits for an asynchronous copy; the handle is free then, also after an error. The places are
+    /// those of the copy: they say which ring it is on.
+    ///
+    /// On a core whose ring was never brought up there is nothing to wait for (driver 2.27).
+    ///
+    /// # Errors
+    /// [`DmaError::NotInUse`] if nothing is under way under that handle; [`DmaError::TimedOut`] if
+    /// it was lost.
+    pub fn wait(
+        &self,
+        by: Pid,
+        source: Place,
+        target: Place,
+        handle: WaitHandle,
+    ) -> Result<(), DmaError> {
+        match self.async_lane(source, target).hold(&self.links, by) {
+            Ok(mut ring) => ring.wait(handle),
+            Err(DmaError::NotReady { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How the queue of a core stands; `None` if its ring is not up. Waits while a copy holds the
+    /// ring.
+    #[must_use]
+    pub fn queue_state(&self, core: CoreId) -> Option<QueueState> {
+        self.lanes.get(core.index())?.state(&*self.links.sched)
+    }
+
+    fn async_lane(&self, source: Place, target: Place) -> &Lane {
+        self.lane(match source.location {
+            Location::Device => source.core,
+            Location::Host => target.core,
+        })
+    }
+
+    /// The lane of a core. A chunk may be charged to a core that the generation does not have; the
+    /// last one copies for it (driver 2.27).
+    fn lane(&self, core: CoreId) -> &Lane {
+        // PANIC: every generation has cores, and each has a lane.
+        &self.lanes[core.index().min(self.lanes.len() - 1)]
+    }
+}
+
+impl Drop for Dma {
+    fn drop(&mut self) {
+        for lane in &mut self.lanes {
+            lane.close(&self.links);
+        }
+        let chunks = self.chunks.get_mut();
+        give_back(&self.memory, chunks.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Chunks that are taken for a ring; dropped half-way, they are given back.
+struct Taking<'a> {
+    memory: &'a DeviceMemory,
+    core: CoreId,
+    chunks: Vec<ChunkRef>,
+}
+
+impl Taking<'_> {
+    fn host(&mut self, profile: &ArchProfile, size_bytes: u64) -> Result<HostPa, DmaError> {
+        let request = AllocRequest {
+            core: self.core,
+            category: Category::NCDEV_HOST,
+            site: self.memory.sites().intern("driver dma rings"),
+            ..AllocRequest::host(size_bytes)
+        };
+        let core = self.core;
+        let chunk = self
+            .memory
+            .alloc(NOBODY, &request)
+            .map_err(|cause| DmaError::NoMemory { core, cause })?;
+        self.chunks.push(chunk);
+        self.memory
+            .chunk(chunk)
+            .and_then(|record| profile.bus_to_host(record.at()))
+            .ok_or(DmaError::NotReady { core })
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        give_back(self.memory, &mut self.chunks);
+    }
+}
+
+fn give_back(memory: &DeviceMemory, chunks: &mut Vec<ChunkRef>) {
+    for chunk in chunks.drain(..) {
+        // One that is dead went with the device's memory.
+        let _ = memory.free(NOBODY, chunk);
+    }
+}
+
+fn copy_run(source: Place, target: Place, size_bytes: u64) -> Result<Run, DmaError> {
+    Run::copy(source.at, target.at, size_bytes).ok_or(DmaError::Wraps {
+        source_at: source.at,
+        target_at: target.at,
+        size_bytes,
+    })
+}

@@ -1,0 +1,191 @@
+//! A core's lane: its queue, its ring once that is up, and what every operation on it needs.
+
+use std::sync::{Arc, OnceLock};
+
+use glia_abi::arch::ArchProfile;
+use glia_abi::event::{Event, Ids, Sink};
+use glia_abi::handle::{CoreId, DeviceId, Pid, QueueId};
+use glia_abi::port::{MachineMemory, Port, TimedOut};
+use glia_abi::sched::{Sched, SleepLock};
+
+use super::DmaError;
+use super::context::{CONTEXTS, Context, Slot};
+use super::copy::Held;
+use super::marker::Markers;
+use crate::memory::OwnedPin;
+use crate::ring::QueuePair;
+use crate::sync::{AtomicU64, Ordering};
+
+/// What the op layer stands on.
+pub(crate) struct Links {
+    pub(super) device: DeviceId,
+    pub(super) profile: &'static ArchProfile,
+    pub(super) port: Arc<dyn Port>,
+    pub(super) host: Arc<dyn MachineMemory>,
+    pub(super) sched: Arc<dyn Sched>,
+    pub(super) sink: Arc<dyn Sink>,
+    /// Whether the sink wants to hear anything.
+    pub(super) told: bool,
+}
+
+impl Links {
+    pub(super) fn tell(&self, lane: &Lane, process: Option<Pid>, event: &Event) {
+        if !self.told {
+            return;
+        }
+        let ids = Ids {
+            process,
+            core: Some(lane.core),
+            ..Ids::queue(self.device, lane.queue)
+        };
+        self.sink.event(self.sched.now(), &ids, event);
+    }
+}
+
+/// A core's queue for the driver's own copies.
+pub(crate) struct Lane {
+    core: CoreId,
+    queue: QueueId,
+    /// How often the ring has failed. It goes up under the ring's lock and is read before taking it.
+    failures: AtomicU64,
+    ring: OnceLock<SleepLock<H2tRing>>,
+}
+
+/// The pins on the chunks that a batch works on, if whoever staged it gave them away.
+pub(crate) type Hold = Option<[OwnedPin; 2]>;
+
+/// What the ring's lock guards.
+pub(crate) struct H2tRing {
+    pub(super) pair: QueuePair,
+    pub(super) markers: Markers,
+    pub(super) contexts: [Context; CONTEXTS],
+    /// What the batches under way work on.
+    pub(super) holds: [Hold; CONTEXTS],
+    /// Why the ring failed last.
+    pub(super) failure: Option<TimedOut>,
+}
+
+impl H2tRing {
+    pub(super) fn new(pair: QueuePair, markers: Markers) -> Self {
+        Self {
+            pair,
+            markers,
+            contexts: [Context::Idle; CONTEXTS],
+            holds: [const { None }; CONTEXTS],
+            failure: None,
+        }
+    }
+
+    pub(super) fn context(&self, slot: Slot) -> Context {
+        self.contexts[slot.index()]
+    }
+}
+
+impl Lane {
+    pub(super) fn new(core: CoreId, queue: QueueId) -> Self {
+        Self {
+            core,
+            queue,
+            failures: AtomicU64::new(0),
+            ring: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    pub(super) fn ring(&self) -> Option<&SleepLock<H2tRing>> {
+        self.ring.get()
+    }
+
+    /// Lets copies use the ring. One that is there already stays.
+    pub(super) fn open(&self, sched: &dyn Sched, ring: H2tRing) {
+        self.ring.get_or_init(|| SleepLock::new(ring, sched));
+    }
+
+    /// Stops the queue for good, before its memory goes.
+    pub(super) fn close(&mut self, links: &Links) {
+        if let Some(ring) = self.ring.take() {
+            ring.lock(&*links.sched).pair.stop(&*links.port);
+        }
+    }
+
+    /// Takes the ring for an operation of `by`, waiting while another one has it.
+    pub(super) fn hold<'a>(&'a self, links: &'a Links, by: Pid) -> Result<Held<'a>, DmaError> {
+        let core = self.core;
+        let lock = self.ring.get().ok_or(DmaError::NotReady { core })?;
+        // ORDER: before the lock is asked for, so that a failure that happens while this caller
+        // stands in line is seen.
+        let before = self.failures.load(Ordering::Acquire);
+        let ring = lock.lock(&*links.sched);
+        let missed = if self.failures.load(Ordering::Acquire) == before {
+            None
+        } else {
+            ring.failure
+        };
+        Ok(Held::new(links, self, ring, by, missed))
+    }
+
+    /// One more failure.
+    pub(super) fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn state(&self, sched: &dyn Sched) -> Option<QueueState> {
+        let ring = self.ring.get()?.lock(sched);
+        let index = ring.pair.index();
+        Some(QueueState {
+            queue: self.queue,
+            descs: index.descs(),
+            next: index.next(),
+            acked: index.acked(),
+            ring_id: index.ring_id().get(),
+            available: index.available(),
+            announced: ring.pair.announced(),
+            failures: self.failures.load(Ordering::Acquire),
+            contexts: ring.contexts.map(|context| match context {
+                Context::Idle => ContextState::Idle,
+                Context::InFlight(batch) => ContextState::InFlight { pairs: batch.pairs },
+                Context::Failed { .. } => ContextState::Failed,
+            }),
+        })
+    }
+}
+
+/// How a queue stands at some moment; both sides of its rings stand alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueState {
+    /// Which queue.
+    pub queue: QueueId,
+    /// Slots of each ring.
+    pub descs: u32,
+    /// The slot that is taken next.
+    pub next: u32,
+    /// The oldest slot that is not acknowledged.
+    pub acked: u32,
+    /// The lap of the slot that is taken next, modulo 4.
+    pub ring_id: u32,
+    /// Slots that can be taken.
+    pub available: u32,
+    /// Descriptor pairs announced so far; failures do not count back.
+    pub announced: u64,
+    /// How often the ring has failed.
+    pub failures: u64,
+    /// What each context is doing: the synchronous one, handle 1, handle 2.
+    pub contexts: [ContextState; 3],
+}
+
+/// What a context of a ring is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContextState {
+    /// Nothing.
+    Idle,
+    /// Its batch is under way.
+    InFlight {
+        /// Descriptors of each side, the marker included.
+        pairs: u32,
+    },
+    /// Its batch was lost with the ring, and nobody has asked for it yet.
+    Failed,
+}

@@ -1,0 +1,430 @@
+//! The driver's front door: open, ioctl, mmap, flush and release, for all devices of a machine.
+//!
+//! ```text
+//!   open ──► Files ──────────► FileId                        attaches the process
+//!   ioctl ─► dispatch.rs ────► ioctl/*.rs ──► memory, dma    moves chunks and bytes
+//!   mmap ──► mmap.rs ────────► MapGrant                      pins the chunk
+//!   flush ─► sweeps what dies with the process, then its mappings       (every close)
+//!   release ► sweeps what lives as long as files are open               (a file's last close)
+//! ```
+//!
+//! A caller is a [`Caller`]: a process id and its memory. Everything else about processes (their
+//! descriptors, forks, exits) is told by which of these functions are called, as a kernel tells a
+//! driver. A file that was opened **write-only** is of the free-access kind: it neither attaches
+//! its process nor counts as open, and reaches just a few commands.
+//!
+//! Bring-up follows the reference: for each device handle table, pools and carveouts, then a DMA
+//! ring for every core, in the order of their numbers, so that placement in host memory is the same
+//! in every run.
+//!
+//! **Locks.** None here: the table of files is read without one, that of mappings has its own, and
+//! each device's memory and rings have theirs. A command that does nothing takes none.
+//!
+//! **What this does not do.** It checks no memory and moves no byte; see [`memory`](crate::memory)
+//! and [`dma`](crate::dma).
+
+use std::fmt;
+use std::sync::Arc;
+
+use glia_abi::addr::{BusAddr, UserAddr};
+use glia_abi::errno::Errno;
+use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::fault::Faults;
+use glia_abi::handle::{CoreId, DeviceId, FileId};
+use glia_abi::insight::PoolSnapshot;
+use glia_abi::port::{HostMemory, MachineMemory, Port};
+use glia_abi::sched::Sched;
+use glia_abi::transport::{Caller, OpenMode};
+
+use crate::chunk::{Chunk, ChunkRef};
+use crate::dispatch;
+use crate::dma::{Dma, DmaConfig, DmaError};
+use crate::files::{File, Files};
+use crate::ioctl::Call;
+use crate::memory::{DeviceMemory, InitError, MemoryConfig};
+use crate::mmap::{self, MapGrant, MapId, Mappings};
+use crate::site::SiteId;
+
+/// What a device is built from.
+pub struct DeviceSetup {
+    /// Its memory; [`MemoryConfig::device`] is its number.
+    pub memory: MemoryConfig,
+    /// Its registers.
+    pub port: Arc<dyn Port>,
+}
+
+/// Why the driver could not come up. Whatever was taken meanwhile has been given back.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverInitError {
+    /// The memory of a device could not be built.
+    #[error("{device} does not come up")]
+    Memory {
+        /// The device.
+        device: DeviceId,
+        /// Why not.
+        #[source]
+        cause: InitError,
+    },
+    /// A DMA ring of a device could not be set up.
+    #[error("{device} does not come up: no DMA ring for {core}")]
+    Ring {
+        /// The device.
+        device: DeviceId,
+        /// Whose ring.
+        core: CoreId,
+        /// Why not.
+        #[source]
+        cause: DmaError,
+    },
+    /// Two devices have the same number.
+    #[error("{device} is there twice")]
+    Twice {
+        /// The number.
+        device: DeviceId,
+    },
+}
+
+/// The driver of a machine's devices. Shared between threads by reference.
+pub struct Driver {
+    devices: Vec<Device>,
+    files: Files,
+    mappings: Mappings,
+    pub(crate) host: Arc<dyn MachineMemory>,
+    sched: Arc<dyn Sched>,
+    sink: Arc<dyn Sink>,
+    /// Whether the sink wants to hear anything.
+    is_heard: bool,
+}
+
+/// One device.
+pub(crate) struct Device {
+    pub(crate) id: DeviceId,
+    pub(crate) memory: Arc<DeviceMemory>,
+    pub(crate) dma: Dma,
+    /// What bounce buffers are taken for.
+    pub(crate) bounce_site: SiteId,
+}
+
+impl Driver {
+    /// Brings all devices up.
+    ///
+    /// # Errors
+    /// [`DriverInitError`] for the first device that does not come up.
+    pub fn new(
+        devices: Vec<DeviceSetup>,
+        host: Arc<dyn MachineMemory>,
+        sched: Arc<dyn Sched>,
+        sink: Arc<dyn Sink>,
+        faults: Arc<dyn Faults>,
+    ) -> Result<Self, DriverInitError> {
+        let mut driver = Self {
+            devices: Vec::with_capacity(devices.len()),
+            files: Files::new(),
+            mappings: Mappings::default(),
+            host,
+            sched,
+            is_heard: sink.detail() > Detail::Nothing,
+            sink,
+        };
+        for setup in devices {
+            let device = driver.bring_up(setup, &faults)?;
+            driver.devices.push(device);
+        }
+        Ok(driver)
+    }
+
+    /// Opens a device. Any mode but write-only attaches the process to it.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such device, `EBUSY` if all 16 attach slots are taken by others,
+    /// `ENODEV` if the device has been torn down, `EMFILE` if too many files are open.
+    pub fn open(
+        &self,
+        caller: &Caller<'_>,
+        device: DeviceId,
+        mode: OpenMode,
+    ) -> Result<FileId, Errno> {
+        self.sched.pause();
+        let (number, device) = (0..)
+            .zip(&self.devices)
+            .find(|(_, known)| known.id == device)
+            .ok_or(Errno::ENOENT)?;
+        let file = File {
+            device: number,
+            mode,
+        };
+        let id = self.files.open(file).ok_or(Errno::EMFILE)?;
+        if !mode.is_free_access()
+            && let Err(refused) = device.memory.open(caller.pid)
+        {
+            self.files.close(id);
+            return Err(refused.into());
+        }
+        self.tell(&device.ids(caller), &Event::Opened);
+        Ok(id)
+    }
+
+    /// Answers a command: `word` says which, `arg` is where the caller's struct lies.
+    ///
+    /// # Errors
+    /// `EBADF` if there is no such file, otherwise the command's own; `EINVAL` for a command that
+    /// is not built, or not for a file that was opened like this one.
+    pub fn ioctl(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        word: u32,
+        arg: UserAddr,
+    ) -> Result<i32, Errno> {
+        self.sched.pause();
+        let (device, mode) = self.file(file)?;
+        let call = Call {
+            driver: self,
+            device,
+            caller,
+            word,
+            arg,
+        };
+        let answer = dispatch::answer(&call, mode);
+        if self.is_heard {
+            let event = Event::Ioctl {
+                word,
+                class: dispatch::class(word, mode),
+                ret: answer.unwrap_or_else(Errno::ret),
+            };
+            self.tell(&device.ids(caller), &event);
+        }
+        answer
+    }
+
+    /// Lets the caller map a chunk. `offset` is any address in it, `size_bytes` its length; see
+    /// [`mmap`].
+    ///
+    /// # Errors
+    /// `EBADF` if there is no such file, `EACCES` if it was opened write-only, `EINVAL` for a size
+    /// of 0 or an offset within a page, `ENOMEM` for a size that no address space has, `EPERM` if
+    /// that is not a whole chunk.
+    pub fn mmap(
+        &self,
+        caller: &Caller<'_>,
+        file: FileId,
+        offset: u64,
+        size_bytes: u64,
+    ) -> Result<MapGrant, Errno> {
+        self.sched.pause();
+        let (device, mode) = self.file(file)?;
+        if mode.is_free_access() {
+            return Err(Errno::EACCES);
+        }
+        let size_bytes = mmap::page_range(offset, size_bytes)?;
+        let found = device.memory.search(BusAddr::new(offset));
+        let pin = found
+            .and_then(|(chunk, _)| device.memory.pin_owned(chunk).ok())
+            .ok_or(Errno::EPERM)?;
+        mmap::check_length(&pin, size_bytes)?;
+        let at = pin.record().at();
+        let writable = mode == OpenMode::ReadWrite && mmap::may_write(&pin, caller.pid);
+        let map = self.mappings.add(device.id, caller.pid, pin);
+        Ok(MapGrant {
+            map,
+            at,
+            size_bytes,
+            writable,
+        })
+    }
+
+    /// Ends a mapping. One that has ended already, with its process, is not an error.
+    pub fn munmap(&self, map: MapId) {
+        self.mappings.remove(map);
+    }
+
+    /// A descriptor of the file is closed by `caller`. Runs on every close, of copies and of
+    /// inherited descriptors, too.
+    ///
+    /// If the process has the device open once, its asynchronous copies are waited for, and what
+    /// dies with it ends: its chunks, then its mappings. A copy of a descriptor does not count as
+    /// an open, so closing one of two copies does the same (driver 2.27). A process that is not
+    /// attached ends nothing.
+    pub fn flush(&self, caller: &Caller<'_>, file: FileId) {
+        let Ok((device, mode)) = self.file(file) else {
+            return;
+        };
+        if !mode.is_free_access() {
+            if device.memory.open_count(caller.pid) == 1 {
+                device.dma.settle(caller.pid);
+            }
+            let mut gone = Vec::new();
+            let flushed = device
+                .memory
+                .flush_telling(caller.pid, |chunk, record| gone.push((chunk, *record)));
+            self.tell_gone(device, &gone);
+            if flushed.attached == 1 {
+                self.mappings.remove_of(device.id, caller.pid);
+            }
+        }
+        self.tell(&device.ids(caller), &Event::Closed);
+    }
+
+    /// The last descriptor of the file is gone. If no file of the device is left, this ends the
+    /// chunks that live as long as one is.
+    pub fn release(&self, caller: &Caller<'_>, file: FileId) {
+        let Some(File { device, mode }) = self.files.close(file) else {
+            return;
+        };
+        let Some(device) = self.devices.get(device as usize) else {
+            return;
+        };
+        if !mode.is_free_access() {
+            let mut gone = Vec::new();
+            let _ = device
+                .memory
+                .release_telling(caller.pid, |chunk, record| gone.push((chunk, *record)));
+            self.tell_gone(device, &gone);
+        }
+    }
+
+    /// What the pools of a device hold at this moment; `None` if there is no such device.
+    #[must_use]
+    pub fn insight(&self, device: DeviceId) -> Option<PoolSnapshot> {
+        self.memory(device).map(|memory| memory.insight())
+    }
+
+    /// The memory of a device, for tools; `None` if there is no such device.
+    #[must_use]
+    pub fn memory(&self, device: DeviceId) -> Option<&Arc<DeviceMemory>> {
+        let known = self.devices.iter().find(|known| known.id == device)?;
+        Some(&known.memory)
+    }
+
+    /// How many devices there are.
+    #[must_use]
+    pub fn devices(&self) -> u32 {
+        u32::try_from(self.devices.len()).unwrap_or(u32::MAX)
+    }
+
+    fn bring_up(
+        &self,
+        setup: DeviceSetup,
+        faults: &Arc<dyn Faults>,
+    ) -> Result<Device, DriverInitError> {
+        let DeviceSetup {
+            memory: config,
+            port,
+        } = setup;
+        let (id, profile) = (config.device, config.layout.profile());
+        if self.memory(id).is_some() {
+            return Err(DriverInitError::Twice { device: id });
+        }
+        let host = Arc::clone(&self.host) as Arc<dyn HostMemory>;
+        let memory = DeviceMemory::new(config, host, Arc::clone(faults))
+            .map_err(|cause| DriverInitError::Memory { device: id, cause })?;
+        let memory = Arc::new(memory);
+        let dma = Dma::new(
+            DmaConfig {
+                device: id,
+                profile,
+            },
+            port,
+            Arc::clone(&self.host),
+            Arc::clone(&memory),
+            Arc::clone(&self.sched),
+            Arc::clone(&self.sink),
+        );
+        let device = Device {
+            id,
+            bounce_site: memory.sites().intern("driver bounce buffer"),
+            memory,
+            dma,
+        };
+        for facts in device.memory.channel_facts() {
+            self.tell_taken(&device, facts.carveout);
+        }
+        for core in (0..profile.cores).map(CoreId::new) {
+            device
+                .dma
+                .bring_up(core)
+                .map_err(|cause| DriverInitError::Ring {
+                    device: id,
+                    core,
+                    cause,
+                })?;
+        }
+        for chunk in device.dma.chunks() {
+            self.tell_taken(&device, chunk);
+        }
+        Ok(device)
+    }
+
+    /// An open file's device and mode.
+    fn file(&self, file: FileId) -> Result<(&Device, OpenMode), Errno> {
+        let File { device, mode } = self.files.get(file).ok_or(Errno::EBADF)?;
+        let device = self.devices.get(device as usize).ok_or(Errno::EBADF)?;
+        Ok((device, mode))
+    }
+
+    fn tell(&self, ids: &Ids, event: &Event) {
+        if self.is_heard {
+            self.sink.event(self.sched.now(), ids, event);
+        }
+    }
+
+    /// Tells of a chunk that has just come to life, unless it has died again.
+    pub(crate) fn tell_taken(&self, device: &Device, chunk: ChunkRef) {
+        if !self.is_heard {
+            return;
+        }
+        if let Some(record) = device.memory.chunk(chunk) {
+            let event = Event::ChunkTaken {
+                at: record.at(),
+                size_bytes: record.size_bytes(),
+                location: record.location(),
+                category: record.category(),
+            };
+            self.tell(&device.chunk_ids(chunk, &record), &event);
+        }
+    }
+
+    /// Tells of a chunk whose life has ended.
+    pub(crate) fn tell_freed(&self, device: &Device, chunk: ChunkRef, record: &Chunk) {
+        let event = Event::ChunkFreed {
+            size_bytes: record.size_bytes(),
+            location: record.location(),
+        };
+        self.tell(&device.chunk_ids(chunk, record), &event);
+    }
+
+    fn tell_gone(&self, device: &Device, gone: &[(ChunkRef, Chunk)]) {
+        for (chunk, record) in gone {
+            self.tell_freed(device, *chunk, record);
+        }
+    }
+}
+
+impl Device {
+    fn ids(&self, caller: &Caller<'_>) -> Ids {
+        Ids {
+            process: Some(caller.pid),
+            ..Ids::device(self.id)
+        }
+    }
+
+    /// A chunk's own account: its owner's, whoever acts on it.
+    fn chunk_ids(&self, chunk: ChunkRef, record: &Chunk) -> Ids {
+        Ids {
+            process: Some(record.owner()),
+            core: Some(record.core()),
+            channel: Some(record.channel()),
+            chunk: Some(chunk.into()),
+            handle: record.handle(),
+            ..Ids::device(self.id)
+        }
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("devices", &self.devices.len())
+            .finish_non_exhaustive()
+    }
+}

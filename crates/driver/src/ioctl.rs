@@ -1,0 +1,100 @@
+//! The commands: one small function each, and what they have in common.
+//!
+//! A command reads its struct from the caller, works, and writes its answers back, every byte
+//! through the caller's [`UserMemory`](glia_abi::transport::UserMemory): an address that the caller
+//! may not use is `EFAULT` (the reference answers the count of bytes that it could not copy).
+//! Handles, offsets and sizes are allegations; each function checks them in the reference's order,
+//! and the first that fails decides the error.
+//!
+//! | module | commands |
+//! | --- | --- |
+//! | [`info`] | versions and features |
+//! | [`alloc`] | taking, freeing and describing chunks |
+//! | [`copy`] | copies between chunks, and between chunks and user memory |
+
+pub(crate) mod alloc;
+pub(crate) mod copy;
+pub(crate) mod info;
+
+use glia_abi::addr::UserAddr;
+use glia_abi::arch::ArchProfile;
+use glia_abi::errno::Errno;
+use glia_abi::handle::McHandle;
+use glia_abi::ioctl::pointer;
+use glia_abi::transport::Caller;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::alloc::AllocRequest;
+use crate::chunk::{Chunk, ChunkRef};
+use crate::driver::{Device, Driver};
+use crate::memory::{Freed, Pinned};
+
+/// A command under way.
+pub(crate) struct Call<'a> {
+    pub(crate) driver: &'a Driver,
+    pub(crate) device: &'a Device,
+    pub(crate) caller: &'a Caller<'a>,
+    pub(crate) word: u32,
+    /// Where the command's struct lies.
+    pub(crate) arg: UserAddr,
+}
+
+impl Call<'_> {
+    /// The device's generation.
+    fn profile(&self) -> &'static ArchProfile {
+        self.device.memory.config().layout.profile()
+    }
+
+    /// Reads the command's struct.
+    fn read<T: FromBytes + IntoBytes>(&self) -> Result<T, Errno> {
+        let mut argument = T::new_zeroed();
+        let bytes = argument.as_mut_bytes();
+        let read = self.caller.memory.copy_in(self.arg, bytes);
+        read.map_err(|_| Errno::EFAULT)?;
+        Ok(argument)
+    }
+
+    /// Writes the command's struct back.
+    fn write<T: IntoBytes + Immutable>(&self, argument: &T) -> Result<(), Errno> {
+        self.put(self.arg, argument.as_bytes())
+    }
+
+    /// Writes 8 bytes where a pointer of the struct leads.
+    fn write_u64(&self, at: u64, value: u64) -> Result<(), Errno> {
+        self.put(pointer(at), &value.to_le_bytes())
+    }
+
+    fn put(&self, at: UserAddr, bytes: &[u8]) -> Result<(), Errno> {
+        let written = self.caller.memory.copy_out(at, bytes);
+        written.map_err(|_| Errno::EFAULT)
+    }
+
+    /// The live chunk that a handle names.
+    fn resolve(&self, handle: u64) -> Result<(ChunkRef, Chunk), Errno> {
+        let handle = McHandle::from_raw(handle).ok_or(Errno::EINVAL)?;
+        self.device.memory.find(handle).ok_or(Errno::EINVAL)
+    }
+
+    /// The live chunk that a handle names, pinned for the time of the call.
+    fn pin(&self, handle: u64) -> Result<Pinned<'_>, Errno> {
+        let handle = McHandle::from_raw(handle).ok_or(Errno::EINVAL)?;
+        self.device.memory.pin_handle(handle).ok_or(Errno::EINVAL)
+    }
+
+    /// Takes a chunk for the caller, of which the trace is told by
+    /// [`tell_taken`](Driver::tell_taken).
+    fn take(&self, request: &AllocRequest) -> Result<ChunkRef, Errno> {
+        Ok(self.device.memory.alloc(self.caller.pid, request)?)
+    }
+
+    /// Takes one reference off a chunk and tells the trace if it was the last.
+    fn free(&self, chunk: ChunkRef, record: &Chunk) -> Result<(), Errno> {
+        match self.device.memory.free(self.caller.pid, chunk)? {
+            Freed::Gone { .. } | Freed::Held => {
+                self.driver.tell_freed(self.device, chunk, record);
+            }
+            Freed::Kept { .. } => {}
+        }
+        Ok(())
+    }
+}

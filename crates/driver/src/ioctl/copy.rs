@@ -1,0 +1,227 @@
+//! Copies between chunks, and between a chunk and user memory.
+//!
+//! Every copy pins its chunks before it looks at their bounds, so that a free meanwhile leaves the
+//! memory to it (divergence `pinned-range`). An asynchronous copy runs on after its command has
+//! been answered, and its pins stay with the ring's context until the copy has been waited for. A
+//! copy of 0 bytes passes the same checks and moves nothing. (The reference would encode it as
+//! 64 KiB.)
+
+use glia_abi::addr::{HostPa, UserAddr};
+use glia_abi::errno::Errno;
+use glia_abi::handle::Channel;
+use glia_abi::ioctl::{MemBufCopy64, MemCopy64, MemCopyAsync64, MemCopyAsyncWait, pointer};
+use glia_abi::mem::{Lifespan, Location};
+use glia_abi::usage::Category;
+
+use super::Call;
+use crate::alloc::AllocRequest;
+use crate::chunk::{Chunk, ChunkRef};
+use crate::dma::{Place, WaitHandle};
+
+/// Bytes of the host buffer through which user memory reaches HBM (driver 2.27).
+const BOUNCE_SIZE_BYTES: u64 = 64 << 10;
+/// Bytes that pass through the driver's stack at a time between user and host memory.
+const STEP_BYTES: usize = 4096;
+
+/// `MEM_COPY64`.
+pub(crate) fn mem_copy64(call: &Call<'_>) -> Result<(), Errno> {
+    let argument: MemCopy64 = call.read()?;
+    let source = call.pin(argument.src)?;
+    let target = call.pin(argument.dst)?;
+    source.check_access(argument.src_offset, argument.size)?;
+    target.check_access(argument.dst_offset, argument.size)?;
+    if argument.size == 0 {
+        return Ok(());
+    }
+    let source = place(&source.record(), argument.src_offset)?;
+    let target = place(&target.record(), argument.dst_offset)?;
+    let dma = &call.device.dma;
+    dma.copy(call.caller.pid, source, target, argument.size)?;
+    Ok(())
+}
+
+/// `MEM_COPY_ASYNC64`. The prefetch address is a hint that nobody needs here.
+///
+/// A struct that cannot be written back at the end is `EFAULT`, and the copy is under way all the
+/// same: its handle follows from the one that was passed.
+pub(crate) fn mem_copy_async64(call: &Call<'_>) -> Result<(), Errno> {
+    let mut argument: MemCopyAsync64 = call.read()?;
+    let memory = &call.device.memory;
+    let (source, _) = call.resolve(argument.src)?;
+    let source = memory.pin_owned(source)?;
+    let (target, _) = call.resolve(argument.dst)?;
+    let target = memory.pin_owned(target)?;
+    source.check_access(argument.src_offset, argument.size)?;
+    target.check_access(argument.dst_offset, argument.size)?;
+    let previous = WaitHandle::from_raw(argument.pwait).ok_or(Errno::EINVAL)?;
+    let started = call.device.dma.copy_async_holding(
+        call.caller.pid,
+        place(&source.record(), argument.src_offset)?,
+        place(&target.record(), argument.dst_offset)?,
+        argument.size,
+        previous,
+        [source, target],
+    );
+    argument.wait = started?.to_raw();
+    call.write(&argument)
+}
+
+/// `MEM_COPY_ASYNC_WAIT`. The two chunks just tell which ring it is.
+pub(crate) fn mem_copy_async_wait(call: &Call<'_>) -> Result<(), Errno> {
+    let argument: MemCopyAsyncWait = call.read()?;
+    let (_, source) = call.resolve(argument.src)?;
+    let (_, target) = call.resolve(argument.dst)?;
+    let handle = match WaitHandle::from_raw(argument.pwait) {
+        Some(handle @ (WaitHandle::Async1 | WaitHandle::Async2)) => handle,
+        Some(WaitHandle::None | WaitHandle::Sync) | None => return Err(Errno::EINVAL),
+    };
+    let (source, target) = (place(&source, 0)?, place(&target, 0)?);
+    let dma = &call.device.dma;
+    dma.wait(call.caller.pid, source, target, handle)?;
+    Ok(())
+}
+
+/// `MEM_BUF_COPY64`: user memory to a chunk, or back.
+///
+/// A host chunk's bytes are copied directly; HBM is reached through a bounce buffer, piece by
+/// piece, and a fault in the middle leaves the earlier pieces done. (The reference counts in 32
+/// bits there.)
+pub(crate) fn mem_buf_copy64(call: &Call<'_>) -> Result<(), Errno> {
+    let argument: MemBufCopy64 = call.read()?;
+    let pin = call.pin(argument.mem_handle)?;
+    pin.check_access(argument.offset, argument.size)?;
+    if argument.size == 0 {
+        return Ok(());
+    }
+    let to_chunk = argument.copy_to_mem_handle != 0;
+    let record = pin.record();
+    let chunk = place(&record, argument.offset)?;
+    let buffer = pointer(argument.buffer);
+    match record.location() {
+        Location::Host => {
+            let at = call.host_pa(&chunk)?;
+            call.copy_user(buffer, at, argument.size, to_chunk)
+        }
+        Location::Device => {
+            let bounce = Bounce::take(call, &record)?;
+            for (offset_bytes, size_bytes) in pieces(argument.size, BOUNCE_SIZE_BYTES) {
+                let piece = Place {
+                    at: chunk.at.checked_add(offset_bytes).ok_or(Errno::EINVAL)?,
+                    ..chunk
+                };
+                let user = buffer.checked_add(offset_bytes).ok_or(Errno::EFAULT)?;
+                bounce.copy(user, piece, size_bytes, to_chunk)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The bounce buffer of one command.
+struct Bounce<'a> {
+    call: &'a Call<'a>,
+    chunk: ChunkRef,
+    record: Chunk,
+}
+
+impl<'a> Bounce<'a> {
+    /// Takes the buffer, on the account of the core whose chunk is copied.
+    fn take(call: &'a Call<'a>, served: &Chunk) -> Result<Self, Errno> {
+        let request = AllocRequest {
+            core: served.core(),
+            lifespan: Lifespan::Local,
+            category: Category::NCDEV_HOST,
+            site: call.device.bounce_site,
+            channel: Channel::new(0),
+            ..AllocRequest::host(BOUNCE_SIZE_BYTES)
+        };
+        let chunk = call.take(&request)?;
+        call.driver.tell_taken(call.device, chunk);
+        let record = call.device.memory.chunk(chunk).ok_or(Errno::ENODEV)?;
+        Ok(Self {
+            call,
+            chunk,
+            record,
+        })
+    }
+
+    /// Moves at most its own size between user memory and HBM.
+    fn copy(
+        &self,
+        user: UserAddr,
+        chunk: Place,
+        size_bytes: u64,
+        to_chunk: bool,
+    ) -> Result<(), Errno> {
+        let Call { device, caller, .. } = self.call;
+        let here = place(&self.record, 0)?;
+        let at = self.call.host_pa(&here)?;
+        if to_chunk {
+            self.call.copy_user(user, at, size_bytes, true)?;
+            device.dma.copy(caller.pid, here, chunk, size_bytes)?;
+        } else {
+            device.dma.copy(caller.pid, chunk, here, size_bytes)?;
+            self.call.copy_user(user, at, size_bytes, false)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Bounce<'_> {
+    fn drop(&mut self) {
+        // Only a teardown of the device can have taken it, and then there is nothing to give back.
+        let _ = self.call.free(self.chunk, &self.record);
+    }
+}
+
+impl Call<'_> {
+    /// Copies between user memory and host memory.
+    fn copy_user(
+        &self,
+        user: UserAddr,
+        at: HostPa,
+        size_bytes: u64,
+        to_host: bool,
+    ) -> Result<(), Errno> {
+        let (memory, host) = (self.caller.memory, &self.driver.host);
+        let mut buffer = [0; STEP_BYTES];
+        for (offset_bytes, step_bytes) in pieces(size_bytes, STEP_BYTES as u64) {
+            let user = user.checked_add(offset_bytes).ok_or(Errno::EFAULT)?;
+            let at = at.checked_add(offset_bytes).ok_or(Errno::EIO)?;
+            // CAST: at most STEP_BYTES.
+            #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+            let step = &mut buffer[..step_bytes as usize];
+            if to_host {
+                memory.copy_in(user, step).map_err(|_| Errno::EFAULT)?;
+                host.write(at, step).map_err(|_| Errno::EIO)?;
+            } else {
+                host.read(at, step).map_err(|_| Errno::EIO)?;
+                memory.copy_out(user, step).map_err(|_| Errno::EFAULT)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The host address of a place in a host chunk.
+    fn host_pa(&self, place: &Place) -> Result<HostPa, Errno> {
+        self.profile().bus_to_host(place.at).ok_or(Errno::EIO)
+    }
+}
+
+/// A point of a chunk, whose bounds have been checked, as DMA names it.
+fn place(chunk: &Chunk, offset_bytes: u64) -> Result<Place, Errno> {
+    Ok(Place {
+        at: chunk.at().checked_add(offset_bytes).ok_or(Errno::EINVAL)?,
+        location: chunk.location(),
+        core: chunk.core(),
+    })
+}
+
+/// Cuts a size into pieces: offset and size of each.
+fn pieces(size_bytes: u64, piece_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let count = size_bytes.div_ceil(piece_bytes);
+    (0..count).map(move |number| {
+        let offset_bytes = number * piece_bytes;
+        (offset_bytes, (size_bytes - offset_bytes).min(piece_bytes))
+    })
+}

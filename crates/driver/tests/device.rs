@@ -1,0 +1,237 @@
+//! The driver over the software device, joined through `Port` and host memory alone: no machine, no
+//! runtime.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail it by panicking, too"
+)]
+
+use std::sync::{Arc, Mutex};
+
+use glia_abi::arch::{Arch, MemoryLayout, Scale};
+use glia_abi::event::{Event, Ids, NoSink, Sink};
+use glia_abi::fault::NoFaults;
+use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::mem::Location;
+use glia_abi::port::{MachineMemory, Port};
+use glia_abi::sched::{Sched, Tick};
+use glia_abi::transport::Mapping;
+use glia_abi::udma::Direction;
+use glia_device::{Device, DeviceConfig, HostArena, HostConfig, InlineSched};
+use glia_driver::alloc::AllocRequest;
+use glia_driver::dma::{Dma, DmaConfig, Place, WaitHandle};
+use glia_driver::memory::{DeviceMemory, MemoryConfig};
+
+const DEVICE: DeviceId = DeviceId::new(0);
+const PID: Pid = Pid::new(7);
+
+/// A device and the driver's halves over it: its memory and its copies.
+struct Joined {
+    device: Arc<Device>,
+    host: Arc<HostArena>,
+    layout: MemoryLayout,
+    memory: Arc<DeviceMemory>,
+    dma: Dma,
+}
+
+impl Joined {
+    fn new(arch: Arch, sink: Arc<dyn Sink>) -> Self {
+        let layout = MemoryLayout::new(arch, Scale::Full).unwrap();
+        let host = Arc::new(HostArena::new(HostConfig::default()).unwrap());
+        let sched: Arc<dyn Sched> = Arc::new(InlineSched::new());
+        let config = DeviceConfig {
+            device: DEVICE,
+            layout,
+            hbm_fill: 0,
+        };
+        let device = Device::new(
+            config,
+            Arc::clone(&host),
+            Arc::clone(&sched),
+            Arc::clone(&sink),
+        )
+        .unwrap();
+        let memory = DeviceMemory::new(
+            MemoryConfig::new(layout),
+            Arc::clone(&host) as Arc<_>,
+            Arc::new(NoFaults),
+        );
+        let memory = Arc::new(memory.unwrap());
+        let port: Arc<dyn Port> = Arc::clone(&device) as Arc<_>;
+        let bytes: Arc<dyn MachineMemory> = Arc::clone(&host) as Arc<_>;
+        let config = DmaConfig {
+            device: DEVICE,
+            profile: arch.profile(),
+        };
+        let dma = Dma::new(config, port, bytes, Arc::clone(&memory), sched, sink);
+        for core in 0..arch.profile().cores {
+            dma.bring_up(CoreId::new(core)).unwrap();
+        }
+        Self {
+            device,
+            host,
+            layout,
+            memory,
+            dma,
+        }
+    }
+
+    /// A chunk in HBM or host memory, and its bytes as the device or the host has them.
+    fn chunk(&self, location: Location, core: u32, size_bytes: u64) -> (Place, Arc<dyn Mapping>) {
+        let core = CoreId::new(core);
+        let channel = self.layout.profile().default_channel(core);
+        let request = match location {
+            Location::Device => AllocRequest {
+                core,
+                ..AllocRequest::device(size_bytes, channel)
+            },
+            Location::Host => AllocRequest {
+                core,
+                ..AllocRequest::host(size_bytes)
+            },
+        };
+        let chunk = self.memory.alloc(PID, &request).unwrap();
+        let record = self.memory.chunk(chunk).unwrap();
+        let at = record.at();
+        let bytes = match self.layout.profile().bus_to_host(at) {
+            Some(at) => self.host.mapping(at, record.size_bytes(), true),
+            None => self.device.mapping(at, record.size_bytes()),
+        };
+        let place = Place { at, location, core };
+        (place, bytes.unwrap())
+    }
+}
+
+fn pattern(size: usize, seed: usize) -> Vec<u8> {
+    (0..size)
+        .map(|index| u8::try_from((index * 31 + index / 256 * 17 + seed) % 251).unwrap())
+        .collect()
+}
+
+fn read(bytes: &dyn Mapping, size: usize) -> Vec<u8> {
+    let mut read = vec![0; size];
+    bytes.read(0, &mut read).unwrap();
+    read
+}
+
+#[test]
+fn bytes_go_in_every_direction_on_every_generation() {
+    use Location::{Device, Host};
+    for arch in Arch::ALL {
+        let joined = Joined::new(arch, Arc::new(NoSink));
+        let last = arch.profile().cores - 1;
+        for (seed, (from, to)) in [
+            (Host, Device),
+            (Device, Host),
+            (Device, Device),
+            (Host, Host),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            // Two descriptors and a part of one.
+            let size = 2 * 65_536 + 4097;
+            let (source, source_bytes) = joined.chunk(from, 0, size as u64);
+            let (target, target_bytes) = joined.chunk(to, last, size as u64);
+            source_bytes.write(0, &pattern(size, seed)).unwrap();
+            joined.dma.copy(PID, source, target, size as u64).unwrap();
+            assert_eq!(
+                read(&*target_bytes, size),
+                pattern(size, seed),
+                "{arch}: {from} to {to}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_chain_of_asynchronous_copies_moves_every_part() {
+    let joined = Joined::new(Arch::V3, Arc::new(NoSink));
+    let size = 1 << 20;
+    let (source, source_bytes) = joined.chunk(Location::Host, 3, size as u64);
+    let (target, target_bytes) = joined.chunk(Location::Device, 3, size as u64);
+    source_bytes.write(0, &pattern(size, 5)).unwrap();
+    let part_bytes = 100_000;
+    let mut previous = WaitHandle::None;
+    let mut offset_bytes = 0;
+    while offset_bytes < size as u64 {
+        let at = |place: Place| Place {
+            at: place.at.checked_add(offset_bytes).unwrap(),
+            ..place
+        };
+        let bytes = part_bytes.min(size as u64 - offset_bytes);
+        previous = joined
+            .dma
+            .copy_async(PID, at(source), at(target), bytes, previous)
+            .unwrap();
+        offset_bytes += bytes;
+    }
+    joined.dma.wait(PID, source, target, previous).unwrap();
+    assert_eq!(read(&*target_bytes, size), pattern(size, 5));
+}
+
+/// The device counts what it moved, the driver what it staged: they agree, batch by batch.
+#[test]
+fn driver_and_device_count_the_same_descriptors() {
+    #[derive(Default)]
+    struct Recorder(Mutex<Vec<(Ids, Event)>>);
+    impl Sink for Recorder {
+        fn event(&self, _at: Tick, ids: &Ids, event: &Event) {
+            self.0.lock().unwrap().push((*ids, *event));
+        }
+    }
+    let recorder = Arc::new(Recorder::default());
+    let joined = Joined::new(Arch::V2, Arc::clone(&recorder) as Arc<_>);
+    let (source, _) = joined.chunk(Location::Host, 1, 1 << 20);
+    let (target, _) = joined.chunk(Location::Device, 1, 1 << 20);
+    for size_bytes in [1, 65_536, 65_537, 1 << 20] {
+        joined.dma.copy(PID, source, target, size_bytes).unwrap();
+    }
+    let events = recorder.0.lock().unwrap();
+    let queue = Arch::V2.profile().h2t_queue(CoreId::new(1));
+    let of = |pick: fn(&Event) -> Option<u64>| -> Vec<u64> {
+        events
+            .iter()
+            .filter(|(ids, _)| ids.queue == queue)
+            .filter_map(|(_, event)| pick(event))
+            .collect()
+    };
+    let staged_first = of(|event| match event {
+        Event::BatchStaged { first, .. } => Some(*first),
+        _ => None,
+    });
+    let executed_first = of(|event| match event {
+        Event::Executed { first, .. } => Some(*first),
+        _ => None,
+    });
+    assert_eq!(staged_first, [0, 2, 4, 7]);
+    assert_eq!(executed_first, staged_first);
+    let rung = of(|event| match event {
+        Event::Doorbell {
+            direction: Direction::Tx,
+            total,
+            ..
+        } => Some(*total),
+        _ => None,
+    });
+    assert_eq!(rung, [2, 4, 7, 24]);
+}
+
+#[test]
+fn a_copy_from_nowhere_fails_at_once_and_the_next_one_works() {
+    let joined = Joined::new(Arch::V3, Arc::new(NoSink));
+    let (source, source_bytes) = joined.chunk(Location::Host, 0, 4096);
+    let (target, target_bytes) = joined.chunk(Location::Device, 0, 4096);
+    source_bytes.write(0, &pattern(4096, 1)).unwrap();
+    let region = joined.layout.regions().next().unwrap();
+    let nowhere = Place {
+        at: region.end(),
+        ..target
+    };
+    let error = joined.dma.copy(PID, nowhere, target, 4096).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "engine 128, queue 0 did not complete: it has stopped"
+    );
+    joined.dma.copy(PID, source, target, 4096).unwrap();
+    assert_eq!(read(&*target_bytes, 4096), pattern(4096, 1));
+}

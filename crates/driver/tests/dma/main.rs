@@ -1,0 +1,17 @@
+//! Copies by DMA over a scripted engine, through the op layer's public surface.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod bytes;
+mod chains;
+mod engine;
+mod events;
+mod failures;
+mod machine;
+mod rig;
+mod vectors;

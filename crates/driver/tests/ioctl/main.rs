@@ -1,0 +1,18 @@
+//! The driver's front door, driven by raw bytes and without a runtime: a test's own user memory on
+//! one side, a test's own host memory and engine on the other.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
+
+mod alloc;
+mod chain;
+mod client;
+mod copy;
+mod events;
+mod files;
+mod lanes;
+mod maps;
+mod support;

@@ -1,0 +1,186 @@
+//! `glia run`: runs workloads through the whole stack and tells what happened.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+
+use glia::play::report::{RUN_FORMAT, RunReport};
+use glia::play::{Found, Played, play};
+use glia_runtime::dml::ReportProfile;
+
+use super::Outcome;
+use super::printable::printable;
+
+/// Run a workload through runtime, driver and device, and verify every byte
+///
+/// A workload says, line by line, what a program does to device memory: allocate, write, read,
+/// free, and which error is expected where (docs/formats/workload.md). It is run on a machine of its
+/// own, with real ioctls, real descriptors and bytes that really move. Of an allocation for which
+/// there is no room, the runtime's report is printed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  glia run examples/first-tensor.jsonl           verify, and show who holds what at the end
+  glia run examples/kv-cache-trn2.jsonl          one that does not fit: the report, exit status 1
+  generate | glia run --json - | jq .failure     from standard input, for machines
+
+Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage or a workload that cannot be run.")]
+pub(crate) struct Run {
+    /// Workloads; \"-\" is standard input
+    #[arg(required = true, value_name = "WORKLOAD")]
+    workloads: Vec<PathBuf>,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// All runs, as `--json` prints them.
+#[derive(Debug, Serialize)]
+struct Document {
+    format: u32,
+    runs: Vec<RunReport>,
+}
+
+impl Run {
+    pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut outcome = Outcome::AsHoped;
+        let mut runs = Vec::new();
+        for workload in &self.workloads {
+            let name = printable(&name(workload));
+            let played = open(workload)
+                .map_err(anyhow::Error::from)
+                .and_then(|source| Ok(play(source)?));
+            match played {
+                Ok(played) => {
+                    if played.failure.is_some() {
+                        outcome = outcome.max(Outcome::Failed);
+                    }
+                    if self.json {
+                        runs.push(RunReport::new(&name, &played));
+                    } else {
+                        write_run(&mut out, &name, &played)?;
+                        out.flush()?;
+                    }
+                }
+                Err(error) => {
+                    outcome = Outcome::Unusable;
+                    let error = format!("{error:#}");
+                    // Where even stderr is closed, the exit code has to do.
+                    let _ = writeln!(io::stderr(), "glia: {name}: {error}");
+                    if self.json {
+                        runs.push(RunReport::unusable(&name, error));
+                    }
+                }
+            }
+        }
+        if self.json {
+            let document = Document {
+                format: RUN_FORMAT,
+                runs,
+            };
+            writeln!(out, "{}", serde_json::to_string_pretty(&document)?)?;
+        }
+        out.flush()?;
+        Ok(outcome)
+    }
+}
+
+fn name(workload: &Path) -> String {
+    if workload == Path::new("-") {
+        "(standard input)".to_owned()
+    } else {
+        workload.display().to_string()
+    }
+}
+
+fn open(workload: &Path) -> io::Result<Box<dyn BufRead>> {
+    Ok(if workload == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(workload)?))
+    })
+}
+
+/// What happened, in words.
+fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()> {
+    let counts = &played.counts;
+    writeln!(
+        out,
+        "{name}: {} operations as expected: {} allocations, {} frees, {} writes, {} reads; {} of them failed as they were to",
+        counts.operations(),
+        counts.allocs,
+        counts.frees,
+        counts.writes,
+        counts.reads,
+        counts.expected_errors
+    )?;
+    writeln!(
+        out,
+        "  {} written, {} read, {} of them compared with what was written and found equal; {} objects live at the end",
+        human(counts.written_bytes),
+        human(counts.read_bytes),
+        human(counts.verified_bytes),
+        counts.live
+    )?;
+    for table in &played.tables {
+        // A machine can have hundreds of banks; those that hold nothing say nothing.
+        let mut table = table.clone();
+        table.banks.retain(|bank| bank.present_bytes > 0);
+        if !table.banks.is_empty() {
+            writeln!(out, "\n{}", table.text(ReportProfile::default()))?;
+        }
+    }
+    let Some(failure) = &played.failure else {
+        return Ok(());
+    };
+    writeln!(
+        out,
+        "{name}:{}: {:?} was to end in {}, but {}",
+        failure.line,
+        printable(&failure.id),
+        failure.expected,
+        match &failure.found {
+            Found::Error(error) => format!("ended in {}: {error}", error.status()),
+            other => other.to_string(),
+        }
+    )?;
+    if !failure.log.is_empty() {
+        writeln!(out, "\n{}", failure.log)?;
+    }
+    Ok(())
+}
+
+/// Bytes with a unit, to three decimals where they are no whole number.
+fn human(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = UNITS.iter().find(|(_, shift)| bytes >> shift > 0);
+    match unit {
+        None => format!("{bytes} B"),
+        Some((name, shift)) if bytes.is_multiple_of(1 << shift) => {
+            format!("{} {name}", bytes >> shift)
+        }
+        Some((name, shift)) => {
+            let milli = (u128::from(bytes) * 1000) >> shift;
+            format!("{}.{:03} {name}", milli / 1000, milli % 1000)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_read_like_sizes() {
+        assert_eq!(human(0), "0 B");
+        assert_eq!(human(1023), "1023 B");
+        assert_eq!(human(4096), "4 KiB");
+        assert_eq!(human(3 << 29), "1.500 GiB");
+        assert_eq!(human(u64::MAX), "16777215.999 TiB");
+    }
+}

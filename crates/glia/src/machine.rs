@@ -1,0 +1,245 @@
+//! A machine: host memory, devices, their driver and the processes that use them, joined.
+//!
+//! ```text
+//!   Process (Transport) ──► Driver ──► Device (Port) ──► HBM
+//!                             └──────────────┴─► HostArena (MachineMemory)
+//! ```
+//!
+//! Everything that the layers share passes through the seams of [`glia_abi`]; this module builds
+//! one of each and hands them to each other, and does nothing else. A [`Process`] is what stands
+//! for a program: its descriptors, its address space, its way to the driver.
+
+mod process;
+
+use std::sync::Arc;
+
+use glia_abi::arch::{Arch, MemoryLayout, Scale, ScaleError};
+use glia_abi::event::{NoSink, Sink};
+use glia_abi::fault::{Faults, NoFaults};
+use glia_abi::handle::{DeviceId, Pid};
+use glia_abi::params::ModuleParams;
+use glia_abi::port::Port;
+use glia_abi::sched::Sched;
+use glia_device::{
+    Device, DeviceConfig, DeviceError, HostArena, HostConfig, HostError, InlineSched,
+};
+use glia_driver::driver::{DeviceSetup, Driver, DriverInitError};
+use glia_driver::memory::MemoryConfig;
+
+pub use process::Process;
+
+/// Which machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Model {
+    /// Trn1: arch V2, two cores and 32 GiB a device.
+    Trn1,
+    /// Trn2: arch V3, eight cores and 96 GiB a device.
+    Trn2,
+    /// Trn3: arch V4, eight cores and 144 GiB a device.
+    Trn3,
+}
+
+impl Model {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Trn1, Self::Trn2, Self::Trn3];
+
+    /// The generation of its devices.
+    #[must_use]
+    pub const fn arch(self) -> Arch {
+        match self {
+            Self::Trn1 => Arch::V2,
+            Self::Trn2 => Arch::V3,
+            Self::Trn3 => Arch::V4,
+        }
+    }
+
+    /// Its name in workloads.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Trn1 => "trn1",
+            Self::Trn2 => "trn2",
+            Self::Trn3 => "trn3",
+        }
+    }
+
+    /// The machine of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|model| model.name() == name)
+    }
+}
+
+/// What a machine is built from.
+#[derive(Clone)]
+pub struct MachineConfig {
+    /// Which generation its devices are.
+    pub arch: Arch,
+    /// How large their HBM is.
+    pub scale: Scale,
+    /// How many devices it has.
+    pub devices: u32,
+    /// The driver's module parameters.
+    pub params: ModuleParams,
+    /// What fresh HBM holds, byte by byte.
+    pub hbm_fill: u8,
+    /// Its host memory.
+    pub host: HostConfig,
+    /// Who hears its events.
+    pub sink: Arc<dyn Sink>,
+    /// What fails.
+    pub faults: Arc<dyn Faults>,
+}
+
+impl MachineConfig {
+    /// One device of full size; nobody listens, nothing fails.
+    #[must_use]
+    pub fn new(model: Model) -> Self {
+        Self {
+            arch: model.arch(),
+            scale: Scale::Full,
+            devices: 1,
+            params: ModuleParams::default(),
+            hbm_fill: 0,
+            host: HostConfig::default(),
+            sink: Arc::new(NoSink),
+            faults: Arc::new(NoFaults),
+        }
+    }
+}
+
+/// Why a machine could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The scale is none that the arch can have.
+    #[error(transparent)]
+    Scale(#[from] ScaleError),
+    /// The process has no room for the machine's host memory.
+    #[error("host memory cannot be had")]
+    Host(#[source] HostError),
+    /// The process has no room for a device.
+    #[error("a device cannot be had")]
+    Device(#[from] DeviceError),
+    /// The driver does not come up.
+    #[error(transparent)]
+    Driver(#[from] DriverInitError),
+}
+
+/// A machine with its devices and their driver. Clones are the same machine.
+#[derive(Clone)]
+pub struct Machine {
+    parts: Arc<Parts>,
+}
+
+/// What a machine consists of.
+struct Parts {
+    arch: Arch,
+    host: Arc<HostArena>,
+    sched: Arc<InlineSched>,
+    devices: Vec<Arc<Device>>,
+    driver: Driver,
+}
+
+impl Machine {
+    /// A machine with one Trn1 device.
+    ///
+    /// # Errors
+    /// [`MachineError`] if this process has no room for it.
+    pub fn trn1() -> Result<Self, MachineError> {
+        Self::new(MachineConfig::new(Model::Trn1))
+    }
+
+    /// A machine with one Trn2 device.
+    ///
+    /// # Errors
+    /// [`MachineError`] if this process has no room for it.
+    pub fn trn2() -> Result<Self, MachineError> {
+        Self::new(MachineConfig::new(Model::Trn2))
+    }
+
+    /// Builds a machine and brings its driver up.
+    ///
+    /// # Errors
+    /// [`MachineError`]; nothing is left behind then.
+    pub fn new(config: MachineConfig) -> Result<Self, MachineError> {
+        let layout = MemoryLayout::new(config.arch, config.scale)?;
+        let sched = Arc::new(InlineSched::new());
+        let host = Arc::new(HostArena::new(config.host).map_err(MachineError::Host)?);
+        let mut devices = Vec::new();
+        let mut setups = Vec::new();
+        for device in (0..config.devices).map(DeviceId::new) {
+            let hardware = Device::new(
+                DeviceConfig {
+                    device,
+                    layout,
+                    hbm_fill: config.hbm_fill,
+                },
+                Arc::clone(&host),
+                Arc::clone(&sched) as Arc<dyn Sched>,
+                Arc::clone(&config.sink),
+            )?;
+            let memory = MemoryConfig {
+                device,
+                params: config.params,
+                ..MemoryConfig::new(layout)
+            };
+            setups.push(DeviceSetup {
+                memory,
+                port: Arc::clone(&hardware) as Arc<dyn Port>,
+            });
+            devices.push(hardware);
+        }
+        let driver = Driver::new(
+            setups,
+            Arc::clone(&host) as Arc<_>,
+            Arc::clone(&sched) as Arc<dyn Sched>,
+            config.sink,
+            config.faults,
+        )?;
+        Ok(Self {
+            parts: Arc::new(Parts {
+                arch: config.arch,
+                host,
+                sched,
+                devices,
+                driver,
+            }),
+        })
+    }
+
+    /// A process of this machine, with no file open.
+    #[must_use]
+    pub fn process(&self, pid: Pid) -> Arc<Process> {
+        Arc::new(Process::new(Arc::clone(&self.parts), pid))
+    }
+
+    /// The generation of its devices.
+    #[must_use]
+    pub fn arch(&self) -> Arch {
+        self.parts.arch
+    }
+
+    /// Its driver.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.parts.driver
+    }
+
+    /// Its devices.
+    #[must_use]
+    pub fn devices(&self) -> &[Arc<Device>] {
+        &self.parts.devices
+    }
+
+    /// Its host memory.
+    #[must_use]
+    pub fn host(&self) -> &Arc<HostArena> {
+        &self.parts.host
+    }
+
+    /// Its time.
+    #[must_use]
+    pub fn sched(&self) -> &Arc<InlineSched> {
+        &self.parts.sched
+    }
+}

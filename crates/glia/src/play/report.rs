@@ -1,0 +1,233 @@
+//! What a run came to, as JSON (docs/formats/run.md).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use glia_abi::mem_usage::Aggregate;
+use glia_runtime::RuntimeError;
+use glia_runtime::dml::{CoreUsage, OomReport, UsageTable};
+
+use super::{Failure, Found, Played};
+
+/// Version of the JSON form.
+pub const RUN_FORMAT: u32 = 1;
+
+/// One workload's run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunReport {
+    /// The workload.
+    pub file: String,
+    /// Why it could not be run to its end; everything else is null then.
+    pub error: Option<String>,
+    /// Operations that ended as expected.
+    pub operations: Option<Operations>,
+    /// Bytes that were moved.
+    pub bytes: Option<Bytes>,
+    /// Who holds what at the end.
+    pub devices: Option<Vec<DeviceReport>>,
+    /// What did not end as expected.
+    pub failure: Option<FailureReport>,
+}
+
+/// Operations that ended as expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[expect(
+    missing_docs,
+    reason = "each field is an operation of the workload format"
+)]
+pub struct Operations {
+    pub total: u64,
+    pub alloc: u64,
+    pub free: u64,
+    pub write: u64,
+    pub read: u64,
+    /// Of all, those that were to fail.
+    pub expected_errors: u64,
+    /// Objects that live at the end.
+    pub live: u64,
+}
+
+/// Bytes that were moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Bytes {
+    /// Into objects.
+    pub written: u64,
+    /// Out of objects.
+    pub read: u64,
+    /// Of those, compared with what was written.
+    pub verified: u64,
+}
+
+/// Who holds what on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeviceReport {
+    /// The device.
+    pub device: u32,
+    /// Its HBM channels.
+    pub hbms: Vec<HbmReport>,
+}
+
+/// Who holds what on an HBM channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HbmReport {
+    /// The channel.
+    pub hbm: u32,
+    /// Bytes in use.
+    pub present_bytes: u64,
+    /// The most bytes that ever were.
+    pub peak_bytes: u64,
+    /// The cores that it belongs to.
+    pub cores: Vec<CoreReport>,
+}
+
+/// What is charged to a core.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CoreReport {
+    /// The core.
+    pub core: u32,
+    /// Bytes in use.
+    pub total_bytes: u64,
+    /// Bytes by category, zeros left out.
+    pub categories: BTreeMap<&'static str, u64>,
+}
+
+/// What did not end as expected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailureReport {
+    /// The line.
+    pub line: u64,
+    /// The object.
+    pub id: String,
+    /// The status that the line expects.
+    pub expected: &'static str,
+    /// The status that came; null if bytes differed.
+    pub status: Option<&'static str>,
+    /// What happened, in words.
+    pub what: String,
+    /// The out-of-memory report, if that is what happened.
+    pub oom: Option<Oom>,
+    /// What the runtime logged.
+    pub log: String,
+}
+
+/// An allocation for which a device had no room, with the keys of `glia explain --json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Oom {
+    /// Bytes asked for.
+    pub asked_bytes: u64,
+    /// The alignment asked for; null for none.
+    pub alignment_bytes: Option<u64>,
+    /// What for, as the report's column is called.
+    pub usage: &'static str,
+    /// The device.
+    pub device: u32,
+    /// The core.
+    pub core: u32,
+    /// The HBM channel.
+    pub hbm: u32,
+    /// What the workload calls it.
+    pub name: Option<String>,
+}
+
+impl RunReport {
+    /// The report of a workload that was run.
+    #[must_use]
+    pub fn new(file: &str, played: &Played) -> Self {
+        let counts = &played.counts;
+        Self {
+            file: file.to_owned(),
+            error: None,
+            operations: Some(Operations {
+                total: counts.operations(),
+                alloc: counts.allocs,
+                free: counts.frees,
+                write: counts.writes,
+                read: counts.reads,
+                expected_errors: counts.expected_errors,
+                live: counts.live,
+            }),
+            bytes: Some(Bytes {
+                written: counts.written_bytes,
+                read: counts.read_bytes,
+                verified: counts.verified_bytes,
+            }),
+            devices: Some(played.tables.iter().map(DeviceReport::new).collect()),
+            failure: played.failure.as_ref().map(FailureReport::new),
+        }
+    }
+
+    /// The report of a workload that could not be run to its end.
+    #[must_use]
+    pub fn unusable(file: &str, error: String) -> Self {
+        Self {
+            file: file.to_owned(),
+            error: Some(error),
+            operations: None,
+            bytes: None,
+            devices: None,
+            failure: None,
+        }
+    }
+}
+
+impl DeviceReport {
+    fn new(table: &UsageTable) -> Self {
+        let hbms = table.banks.iter().map(|bank| HbmReport {
+            hbm: bank.channel.get(),
+            present_bytes: bank.present_bytes,
+            peak_bytes: bank.peak_bytes,
+            cores: bank.cores.iter().map(CoreReport::new).collect(),
+        });
+        Self {
+            device: table.device.get(),
+            hbms: hbms.collect(),
+        }
+    }
+}
+
+impl CoreReport {
+    fn new(usage: &CoreUsage) -> Self {
+        Self {
+            core: usage.core.get(),
+            total_bytes: usage.present.total(),
+            categories: Aggregate::ALL
+                .into_iter()
+                .map(|column| (column.name(), usage.present.aggregate(column)))
+                .filter(|&(_, bytes)| bytes > 0)
+                .collect(),
+        }
+    }
+}
+
+impl FailureReport {
+    fn new(failure: &Failure) -> Self {
+        let oom = match &failure.found {
+            Found::Error(error) => RuntimeError::oom(error),
+            Found::Success | Found::Differs { .. } => None,
+        };
+        Self {
+            line: failure.line,
+            id: failure.id.clone(),
+            expected: failure.expected.name(),
+            status: failure.found.status().map(|status| status.name()),
+            what: failure.found.to_string(),
+            oom: oom.map(Oom::new),
+            log: failure.log.clone(),
+        }
+    }
+}
+
+impl Oom {
+    fn new(report: &OomReport) -> Self {
+        Self {
+            asked_bytes: report.asked_bytes,
+            alignment_bytes: Some(report.align_bytes).filter(|&bytes| bytes > 0),
+            usage: report.usage.aggregate().name(),
+            device: report.device.get(),
+            core: report.core.get(),
+            hbm: report.channel.get(),
+            name: report.hint.clone(),
+        }
+    }
+}

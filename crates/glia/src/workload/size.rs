@@ -1,0 +1,160 @@
+//! Sizes as people write them: `4096`, `"64KiB"`, `"1.5GiB"`.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+
+/// Units and their powers of two.
+const UNITS: [(&str, u32); 5] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+// LIMIT: a fraction with more digits than a TiB has bits names no whole byte.
+const FRACTION_DIGITS_MAX: usize = 40;
+
+/// A text that is no size.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no size: write a whole number of bytes, or a number with a unit of B, KiB, MiB, GiB, TiB that makes a whole number of bytes below 2^64"
+)]
+pub struct BadSize {
+    /// The text.
+    pub text: String,
+}
+
+/// A size in bytes, from a JSON number or string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size(pub(super) u64);
+
+/// The bytes that the text says.
+pub(super) fn parse(text: &str) -> Result<u64, BadSize> {
+    exact(text.trim()).ok_or_else(|| BadSize {
+        text: text.chars().take(64).collect(),
+    })
+}
+
+fn exact(text: &str) -> Option<u64> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = unit.trim_start();
+    let shift = match UNITS.iter().find(|(name, _)| *name == unit) {
+        Some(&(_, shift)) => shift,
+        None if unit.is_empty() => 0,
+        None => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if number.ends_with('.') || whole.is_empty() {
+        return None;
+    }
+    let whole_bytes = u128::from(whole.parse::<u64>().ok()?) << shift;
+    let bytes = whole_bytes + fraction_bytes(fraction, shift)?;
+    u64::try_from(bytes).ok()
+}
+
+/// The bytes of `0.<fraction>` times 2^shift; `None` if they are no whole number.
+fn fraction_bytes(fraction: &str, shift: u32) -> Option<u128> {
+    let digits = fraction.trim_end_matches('0');
+    if digits.len() > FRACTION_DIGITS_MAX || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // One bit at a time: doubling the decimal fraction carries the next bit out of it. What is left
+    // after `shift` bits would be less than a byte.
+    let mut decimal: Vec<u8> = digits.bytes().map(|byte| byte - b'0').collect();
+    let mut bytes = 0;
+    for _ in 0..shift {
+        let mut carry = 0;
+        for digit in decimal.iter_mut().rev() {
+            let doubled = *digit * 2 + carry;
+            *digit = doubled % 10;
+            carry = doubled / 10;
+        }
+        bytes = bytes * 2 + u128::from(carry);
+    }
+    decimal.iter().all(|&digit| digit == 0).then_some(bytes)
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Sizes;
+
+        impl Visitor<'_> for Sizes {
+            type Value = Size;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size, such as 4096, \"64KiB\" or \"1.5GiB\"")
+            }
+
+            fn visit_u64<E: Error>(self, bytes: u64) -> Result<Size, E> {
+                Ok(Size(bytes))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+                parse(text)
+                    .map(Size)
+                    .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+
+        deserializer.deserialize_any(Sizes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_exact() {
+        let cases = [
+            ("0", 0),
+            ("4096", 4096),
+            ("64KiB", 65_536),
+            ("512 MiB", 512 << 20),
+            ("1.5GiB", 3 << 29),
+            ("0.0009765625KiB", 1),
+            ("16TiB", 16 << 40),
+            ("18446744073709551615B", u64::MAX),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_whole_number_of_bytes_is_refused() {
+        let texts = [
+            "",
+            "KiB",
+            "-1",
+            "1.",
+            ".5KiB",
+            "1.2.3KiB",
+            "0.1KiB",
+            "0.5",
+            "1KB",
+            "1kib",
+            "1e3",
+            "16777216TiB",
+            "18446744073709551616",
+        ];
+        for text in texts {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_whole_number_with_a_unit_is_shifted(number in 0..1_u64 << 24, unit in 0..UNITS.len()) {
+            let (name, shift) = UNITS[unit];
+            if shift < 40 {
+                prop_assert_eq!(parse(&format!("{number}{name}")), Ok(number << shift));
+            }
+        }
+
+        #[test]
+        fn any_text_is_answered(text in ".{0,80}") {
+            let _ = parse(&text);
+        }
+    }
+}

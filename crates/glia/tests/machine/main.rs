@@ -1,0 +1,9 @@
+//! The whole stack as a program meets it: through a process of a [`glia::machine::Machine`].
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail it by panicking, too"
+)]
+
+mod events;
+mod processes;
+mod seams;

@@ -1,0 +1,60 @@
+//! The examples do what the README says of them.
+
+use super::run;
+
+#[test]
+fn the_first_tensor_comes_back_byte_by_byte() {
+    let run = run(&["examples/first-tensor.jsonl"], "");
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert_eq!(
+        lines[..2],
+        [
+            "examples/first-tensor.jsonl: 18 operations as expected: 6 allocations, 1 frees, 5 writes, 6 reads; 2 of them failed as they were to",
+            "  209.003 MiB written, 211.503 MiB read, 211.503 MiB of them compared with what was written and found equal; 4 objects live at the end",
+        ]
+    );
+}
+
+#[test]
+fn what_does_not_fit_ends_in_the_report() {
+    let run = run(&["examples/kv-cache-trn2.jsonl"], "");
+    assert_eq!((run.code, run.stderr.as_str()), (1, ""));
+    assert!(run.stdout.contains(
+        "examples/kv-cache-trn2.jsonl:56: \"kv\" was to end in NRT_SUCCESS, but ended in NRT_RESOURCE: "
+    ));
+    let (_, report) = run.stdout.split_once("dmem_alloc_internal").unwrap();
+    let wanted = r"
+              |          |  Model   |  Model   |          |  Shared  |          |          |DMA Rings |DMA Rings | DMA Rings |DMA Rings |           | Profiler |
+              |  TOTAL   |   Code   |Constants | Tensors  |Scratchpad|Scratchpad| Runtime  |    IO    |  Spill   |Collectives| Runtime  |Collectives| Buffers  |
+ND 0 HBM 2    | 20.188GB |192.102MB | 82.344KB | 20.000GB |  0.000B  |  0.000B  |350.125KB |179.000KB | 64.000KB |  0.000B   | 68.000KB |  0.000B   |  0.000B  |
+  \_NC 4      | 20.094GB | 96.065MB | 58.344KB | 20.000GB |  0.000B  |  0.000B  |229.062KB |118.000KB | 48.000KB |  0.000B   | 36.000KB |  0.000B   |  0.000B  |
+  \_NC 5      | 96.285MB | 96.037MB | 24.000KB |  0.000B  |  0.000B  |  0.000B  |121.062KB | 61.000KB | 16.000KB |  0.000B   | 32.000KB |  0.000B   |  0.000B  |
+";
+    assert!(report.contains(wanted), "{report}");
+}
+
+/// The report of a run is a log like any other.
+#[test]
+fn the_report_can_be_explained() {
+    let run = run(&["examples/kv-cache-trn2.jsonl"], "");
+    let output = assert_cmd::cargo::cargo_bin_cmd!("glia")
+        .args(["explain", "--json"])
+        .write_stdin(run.stdout)
+        .output()
+        .unwrap();
+    let explained: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reports = explained["reports"].as_array().unwrap();
+    let report = reports
+        .iter()
+        .find(|report| report["kind"] == "device_oom")
+        .unwrap();
+    assert_eq!(report["asked_bytes"], 4_u64 << 30);
+    assert_eq!(report["asked_exact"], true);
+    assert_eq!(report["usage"], "tensors");
+    assert_eq!(
+        (&report["device"], &report["core"], &report["hbm"]),
+        (&0.into(), &4.into(), &2.into())
+    );
+    assert_eq!(report["rows"][0]["total"]["text"], "20.188GB");
+}

@@ -1,0 +1,115 @@
+//! DML, the usage logger: who holds how much of a device's memory, and what has happened to it.
+//!
+//! Each device has one [`Dml`]. Every allocation and every free goes through it, in the order in
+//! which the driver answered; it keeps
+//!
+//! - the ledger: live and greatest bytes for each HBM channel, and for each core and usage;
+//! - what each loaded model owns of that;
+//! - a ring of [events](Event), the newest of which are kept.
+//!
+//! Everything that is shown is computed from the ledger: the [table](UsageTable) of who holds what,
+//! and the [report](OomReport) of an allocation that failed; each as data and as text.
+//!
+//! The invariant: the parts sum to the totals. A core's total is the sum of its usages; a channel's
+//! bytes are the sum of its live allocations. Only device memory counts; host memory is in the
+//! events alone.
+//!
+//! Bytes are *allocated* bytes: what the driver was asked for, which is more than the size for an
+//! aligned allocation that the runtime had to align by itself, and less than what the driver's pool
+//! takes, which rounds up to pages.
+//!
+//! **Locks.** One plain mutex, let go before the caller does anything else.
+
+mod events;
+mod ledger;
+mod line;
+mod list;
+mod report;
+mod size;
+mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use glia_abi::arch::ArchProfile;
+use glia_abi::handle::{CoreId, DeviceId};
+
+use events::EventRing;
+use ledger::Ledger;
+
+pub use events::{Action, Event};
+pub use ledger::{Allocation, ModelId, UsageBytes};
+pub(crate) use line::Level;
+pub use line::{Log, LogContext};
+pub(crate) use report::host_failure;
+pub use report::{OomReport, ReportProfile};
+pub use size::printed;
+pub use table::{BankUsage, CoreUsage, ModelUsage, UsageTable};
+
+/// The usage logger of one device.
+#[derive(Debug)]
+pub struct Dml {
+    device: DeviceId,
+    books: Mutex<Books>,
+}
+
+#[derive(Debug)]
+struct Books {
+    ledger: Ledger,
+    ring: EventRing,
+}
+
+impl Dml {
+    /// A logger with nothing in it, for a device of this kind, that keeps `events_max` events.
+    pub(crate) fn new(device: DeviceId, profile: &'static ArchProfile, events_max: usize) -> Self {
+        Self {
+            device,
+            books: Mutex::new(Books {
+                ledger: Ledger::new(profile),
+                ring: EventRing::new(events_max),
+            }),
+        }
+    }
+
+    /// Enters an allocation, or its end.
+    pub(crate) fn record(&self, action: Action, allocation: &Arc<Allocation>) {
+        let mut books = self.books();
+        let channel_bytes = books.ledger.record(action, allocation);
+        books.ring.push(Event {
+            action,
+            allocation: Arc::clone(allocation),
+            channel_bytes,
+        });
+    }
+
+    /// Makes a loaded model known.
+    pub(crate) fn add_model(&self, id: ModelId, core: CoreId, name: &str) {
+        self.books().ledger.add_model(id, core, name);
+    }
+
+    /// Forgets a model that was unloaded.
+    pub(crate) fn remove_model(&self, id: ModelId) {
+        self.books().ledger.remove_model(id);
+    }
+
+    /// Who holds what at this moment.
+    #[must_use]
+    pub fn table(&self) -> UsageTable {
+        self.books().ledger.table(self.device)
+    }
+
+    /// The events that are kept, oldest first.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.books().ring.iter().cloned().collect()
+    }
+
+    /// How many events had to give way to newer ones.
+    #[must_use]
+    pub fn events_dropped(&self) -> u64 {
+        self.books().ring.dropped()
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

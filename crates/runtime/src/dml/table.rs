@@ -1,0 +1,412 @@
+//! Who holds what, as data and as the runtime's table.
+//!
+//! ```text
+//!               |          |  Model   |  Model   |          | ...
+//!               |  TOTAL   |   Code   |Constants | Tensors  | ...
+//! ND 0 HBM 0    | 20.188GB |192.102MB | 82.344KB | 20.000GB | ...
+//!   \_NC 0      | 20.094GB | 96.065MB | 58.344KB | 20.000GB | ...
+//!   \_NEFF 1001 |263.906KB | 28.562KB | 34.344KB |   n/a    | ...
+//! ```
+//!
+//! A bank's row is the sum of the cores whose memory is on that bank by default; a core's row is
+//! all that is charged to the core; a model's row is what the model owns, and its TOTAL the sum of
+//! the columns in which models own something. (Runtime 2.26 to 2.31.)
+
+use std::fmt::Write as _;
+
+use glia_abi::handle::{Channel, CoreId, DeviceId};
+use glia_abi::mem_usage::{Aggregate, MemUsage};
+
+use super::ledger::{ModelId, UsageBytes};
+use super::list;
+use super::report::ReportProfile;
+use super::size::printed;
+
+/// Who holds what on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageTable {
+    /// The device.
+    pub device: DeviceId,
+    /// Its HBM channels, in order.
+    pub banks: Vec<BankUsage>,
+}
+
+/// What is in use on one HBM channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BankUsage {
+    /// The channel.
+    pub channel: Channel,
+    /// Bytes that lie on it now. They are the sum of its cores' bytes unless an allocation was
+    /// directed to another channel than its core's.
+    pub present_bytes: u64,
+    /// The most that ever lay on it.
+    pub peak_bytes: u64,
+    /// The cores whose memory is on it by default, in order.
+    pub cores: Vec<CoreUsage>,
+}
+
+/// What is charged to a core.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CoreUsage {
+    /// The core.
+    pub core: CoreId,
+    /// Bytes now.
+    pub present: UsageBytes,
+    /// The most of each usage, each at its own time.
+    pub peak: UsageBytes,
+    /// The most of all usages together.
+    pub peak_total_bytes: u64,
+    /// The models that are loaded on it, in order.
+    pub models: Vec<ModelUsage>,
+}
+
+/// What a loaded model owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelUsage {
+    /// The model.
+    pub id: ModelId,
+    /// Its name.
+    pub name: String,
+    /// Bytes now.
+    pub present: UsageBytes,
+}
+
+impl UsageTable {
+    /// One of its channels; `None` if the device has no such channel.
+    #[must_use]
+    pub fn bank(&self, channel: Channel) -> Option<&BankUsage> {
+        self.banks.iter().find(|bank| bank.channel == channel)
+    }
+
+    /// One of its cores; `None` if the device has no such core.
+    #[must_use]
+    pub fn core(&self, core: CoreId) -> Option<&CoreUsage> {
+        let mut cores = self.banks.iter().flat_map(|bank| &bank.cores);
+        cores.find(|one| one.core == core)
+    }
+
+    /// The whole device as text, without log prefix: a table, or a list for each core.
+    #[must_use]
+    pub fn text(&self, profile: ReportProfile) -> String {
+        if profile.is_list() {
+            let cores = self.banks.iter().flat_map(|bank| &bank.cores);
+            return cores
+                .map(|core| {
+                    let place = place(self.device, core.core);
+                    let items = list::items(&core.present, profile);
+                    format!("{place}, current utilization:\n{items}\n")
+                })
+                .collect();
+        }
+        self.table_text(&self.banks, profile)
+    }
+
+    /// Heading, rows and names of some banks.
+    pub(super) fn table_text<'a>(
+        &'a self,
+        banks: impl IntoIterator<Item = &'a BankUsage>,
+        profile: ReportProfile,
+    ) -> String {
+        let mut text = String::new();
+        for row in 0..2 {
+            put_row(&mut text, "", profile, |column| {
+                column.heading()[row].to_owned()
+            });
+        }
+        let mut names = String::new();
+        for bank in banks {
+            self.bank_rows(bank, profile, &mut text);
+            for model in bank.cores.iter().flat_map(|core| &core.models) {
+                // Writing to a string cannot fail.
+                let _ = writeln!(names, "{}: \"{}\"", model.id, model.name);
+            }
+        }
+        text + "\nNEFF id to name mapping:\n" + &names
+    }
+
+    fn bank_rows(&self, bank: &BankUsage, profile: ReportProfile, text: &mut String) {
+        let device = self.device.get();
+        let (label, indent) = match profile {
+            ReportProfile::Sdk2_24 => (format!("ND{device:>2} Overall"), ""),
+            _ => (format!("ND{device:>2} HBM {}", bank.channel.get()), "  "),
+        };
+        put_row(text, &label, profile, |column| {
+            let cores = bank.cores.iter();
+            printed(cores.map(|core| column.bytes(&core.present, profile)).sum())
+        });
+        for core in &bank.cores {
+            let label = format!("{indent}\\_NC{:>2}", core.core.get());
+            put_row(text, &label, profile, |column| {
+                printed(column.bytes(&core.present, profile))
+            });
+            for model in &core.models {
+                let label = format!("  \\_NEFF {}", model.id);
+                put_row(text, &label, profile, |column| {
+                    column
+                        .model_bytes(&model.present, profile)
+                        .map_or_else(|| "n/a".to_owned(), printed)
+                });
+            }
+        }
+    }
+}
+
+/// Device and core as failure lines and lists write them: `ND 0:NC 4`.
+pub(super) fn place(device: DeviceId, core: CoreId) -> String {
+    format!("ND{:>2}:NC{:>2}", device.get(), core.get())
+}
+
+/// A column of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Total,
+    Of(Aggregate),
+    /// Only in tables of SDK 2.24; part of the runtime's column otherwise.
+    XtCc,
+}
+
+impl Column {
+    fn all(profile: ReportProfile) -> impl Iterator<Item = Self> {
+        let columns = Aggregate::ALL.into_iter().flat_map(move |aggregate| {
+            let has_xt_cc = profile == ReportProfile::Sdk2_24;
+            let before = has_xt_cc && aggregate == Aggregate::ProfilerBuffers;
+            before
+                .then_some(Self::XtCc)
+                .into_iter()
+                .chain([Self::Of(aggregate)])
+        });
+        [Self::Total].into_iter().chain(columns)
+    }
+
+    const fn heading(self) -> [&'static str; 2] {
+        match self {
+            Self::Total => ["", "TOTAL"],
+            Self::Of(aggregate) => aggregate.heading(),
+            Self::XtCc => ["", "XT CC"],
+        }
+    }
+
+    const fn width(self) -> usize {
+        match self {
+            Self::Of(Aggregate::DmaRingsCollectives | Aggregate::Collectives) => 11,
+            _ => 10,
+        }
+    }
+
+    fn bytes(self, present: &UsageBytes, profile: ReportProfile) -> u64 {
+        match self {
+            Self::Total => present.total(),
+            Self::XtCc => present.get(MemUsage::XtCc),
+            Self::Of(Aggregate::Runtime) if profile == ReportProfile::Sdk2_24 => {
+                present.aggregate(Aggregate::Runtime) - present.get(MemUsage::XtCc)
+            }
+            Self::Of(aggregate) => present.aggregate(aggregate),
+        }
+    }
+
+    /// The same of a model; `None` for a column in which models own nothing.
+    fn model_bytes(self, present: &UsageBytes, profile: ReportProfile) -> Option<u64> {
+        match self {
+            Self::XtCc
+            | Self::Of(
+                Aggregate::Tensors | Aggregate::SharedScratchpad | Aggregate::ProfilerBuffers,
+            ) => None,
+            Self::Of(_) => Some(self.bytes(present, profile)),
+            Self::Total => {
+                let columns = Self::all(profile).filter(|column| *column != Self::Total);
+                Some(
+                    columns
+                        .filter_map(|column| column.model_bytes(present, profile))
+                        .sum(),
+                )
+            }
+        }
+    }
+}
+
+/// One line: the label in 14 letters, then each cell in the middle of its width, an odd space to
+/// the right.
+fn put_row(
+    text: &mut String,
+    label: &str,
+    profile: ReportProfile,
+    cell: impl Fn(Column) -> String,
+) {
+    // Writing to a string cannot fail.
+    let _ = write!(text, "{label:<14}|");
+    for column in Column::all(profile) {
+        let width = column.width();
+        let _ = write!(text, "{:^width$}|", cell(column));
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const MIB_96_065: u64 = 100_731_453;
+    const MIB_96_037: u64 = 100_702_093;
+
+    fn usages(parts: &[(MemUsage, u64)]) -> UsageBytes {
+        let mut usages = UsageBytes::default();
+        for &(usage, bytes) in parts {
+            usages.add(usage, bytes);
+        }
+        usages
+    }
+
+    fn model(id: u32, path: &str, parts: &[(MemUsage, u64)]) -> ModelUsage {
+        ModelUsage {
+            id: ModelId(id),
+            name: format!("1.0.41235.0+df4a714bb-/local/{path}"),
+            present: usages(parts),
+        }
+    }
+
+    fn core(core: u32, parts: &[(MemUsage, u64)], models: Vec<ModelUsage>) -> CoreUsage {
+        let present = usages(parts);
+        CoreUsage {
+            core: CoreId::new(core),
+            present,
+            peak: present,
+            peak_total_bytes: present.total(),
+            models,
+        }
+    }
+
+    /// A device in the state of the public sample of SDK 2.24 (Trn2, two cores of bank 2).
+    pub(in crate::dml) fn sample() -> UsageTable {
+        use MemUsage::{DmaRing, DmaRingIo, DmaRingSpill, Generic, InstrPe, Tensor, Weight};
+        let concat3 = [
+            (InstrPe, 32_640),
+            (Weight, 24 << 10),
+            (Generic, 108 << 10),
+            (DmaRingIo, 61 << 10),
+            (DmaRingSpill, 16 << 10),
+            (DmaRing, 4 << 10),
+        ];
+        let dense = [
+            (InstrPe, 29_248),
+            (Weight, 35_168),
+            (Generic, 108 << 10),
+            (DmaRingIo, 57 << 10),
+            (DmaRingSpill, 32 << 10),
+            (DmaRing, 4 << 10),
+        ];
+        let nc4 = [
+            (InstrPe, MIB_96_065),
+            (Weight, 59_744),
+            (Tensor, 20 << 30),
+            (Generic, 234_560),
+            (DmaRingIo, 118 << 10),
+            (DmaRingSpill, 48 << 10),
+            (DmaRing, 36 << 10),
+        ];
+        let nc5 = [
+            (InstrPe, MIB_96_037),
+            (Weight, 24 << 10),
+            (Generic, 123_968),
+            (DmaRingIo, 61 << 10),
+            (DmaRingSpill, 16 << 10),
+            (DmaRing, 32 << 10),
+        ];
+        let cores = vec![
+            core(
+                4,
+                &nc4,
+                vec![
+                    model(1001, "out-test0_meta_dense", &dense),
+                    model(1002, "out-test0_meta_concat3", &concat3),
+                ],
+            ),
+            core(
+                5,
+                &nc5,
+                vec![model(1003, "out-test0_meta_concat3", &concat3)],
+            ),
+        ];
+        let present_bytes = cores.iter().map(|core| core.present.total()).sum();
+        UsageTable {
+            device: DeviceId::new(0),
+            banks: vec![BankUsage {
+                channel: Channel::new(2),
+                present_bytes,
+                peak_bytes: present_bytes,
+                cores,
+            }],
+        }
+    }
+
+    /// The published sample, letter by letter.
+    #[test]
+    fn the_table_of_sdk_2_24_is_that_of_the_public_sample() {
+        let wanted = r#"              |          |  Model   |  Model   |          |  Shared  |          |          |DMA Rings |DMA Rings | DMA Rings |DMA Rings |           |          | Profiler |
+              |  TOTAL   |   Code   |Constants | Tensors  |Scratchpad|Scratchpad| Runtime  |    IO    |  Spill   |Collectives| Runtime  |Collectives|  XT CC   | Buffers  |
+ND 0 Overall  | 20.188GB |192.102MB | 82.344KB | 20.000GB |  0.000B  |  0.000B  |350.125KB |179.000KB | 64.000KB |  0.000B   | 68.000KB |  0.000B   |  0.000B  |  0.000B  |
+\_NC 4        | 20.094GB | 96.065MB | 58.344KB | 20.000GB |  0.000B  |  0.000B  |229.062KB |118.000KB | 48.000KB |  0.000B   | 36.000KB |  0.000B   |  0.000B  |  0.000B  |
+  \_NEFF 1001 |263.906KB | 28.562KB | 34.344KB |   n/a    |   n/a    |  0.000B  |108.000KB | 57.000KB | 32.000KB |  0.000B   | 4.000KB  |  0.000B   |   n/a    |   n/a    |
+  \_NEFF 1002 |244.875KB | 31.875KB | 24.000KB |   n/a    |   n/a    |  0.000B  |108.000KB | 61.000KB | 16.000KB |  0.000B   | 4.000KB  |  0.000B   |   n/a    |   n/a    |
+\_NC 5        | 96.285MB | 96.037MB | 24.000KB |  0.000B  |  0.000B  |  0.000B  |121.062KB | 61.000KB | 16.000KB |  0.000B   | 32.000KB |  0.000B   |  0.000B  |  0.000B  |
+  \_NEFF 1003 |244.875KB | 31.875KB | 24.000KB |   n/a    |   n/a    |  0.000B  |108.000KB | 61.000KB | 16.000KB |  0.000B   | 4.000KB  |  0.000B   |   n/a    |   n/a    |
+
+NEFF id to name mapping:
+1001: "1.0.41235.0+df4a714bb-/local/out-test0_meta_dense"
+1002: "1.0.41235.0+df4a714bb-/local/out-test0_meta_concat3"
+1003: "1.0.41235.0+df4a714bb-/local/out-test0_meta_concat3"
+"#;
+        assert_eq!(sample().text(ReportProfile::Sdk2_24), wanted);
+    }
+
+    #[test]
+    fn the_newer_table_names_the_bank_and_has_a_column_less() {
+        let text = sample().text(ReportProfile::Runtime2_31);
+        let mut lines = text.lines().skip(1);
+        let heading = lines.next().unwrap();
+        assert!(
+            heading.ends_with("| Runtime  |Collectives| Buffers  |"),
+            "{heading}"
+        );
+        assert!(
+            lines
+                .next()
+                .unwrap()
+                .starts_with("ND 0 HBM 2    | 20.188GB |")
+        );
+        assert!(
+            lines
+                .next()
+                .unwrap()
+                .starts_with("  \\_NC 4      | 20.094GB |")
+        );
+        assert!(
+            lines
+                .next()
+                .unwrap()
+                .starts_with("  \\_NEFF 1001 |263.906KB |")
+        );
+    }
+
+    #[test]
+    fn xt_cc_is_a_column_of_its_own_in_sdk_2_24_only() {
+        let present = usages(&[(MemUsage::XtCc, 3), (MemUsage::Io, 4)]);
+        let runtime = Column::Of(Aggregate::Runtime);
+        assert_eq!(runtime.bytes(&present, ReportProfile::Sdk2_24), 4);
+        assert_eq!(Column::XtCc.bytes(&present, ReportProfile::Sdk2_24), 3);
+        assert_eq!(runtime.bytes(&present, ReportProfile::Runtime2_31), 7);
+    }
+
+    #[test]
+    fn columns_sum_to_the_total_in_both_tables() {
+        let parts: Vec<_> = MemUsage::ALL
+            .into_iter()
+            .zip((0..).map(|n| 1_u64 << n))
+            .collect();
+        let present = usages(&parts);
+        for profile in [ReportProfile::Sdk2_24, ReportProfile::Runtime2_31] {
+            let columns = Column::all(profile).filter(|column| *column != Column::Total);
+            let sum: u64 = columns.map(|column| column.bytes(&present, profile)).sum();
+            assert_eq!(sum, (1 << 22) - 1);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Why a call of NDL failed.
+
+use glia_abi::errno::Errno;
+use glia_abi::handle::{CoreId, DeviceId};
+#[cfg(doc)]
+use glia_abi::ioctl::feature;
+use glia_abi::transport::MappingError;
+
+/// Why a call into the driver failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NdlError {
+    /// The driver answered with an error number.
+    #[error("{device}: {call} answered {errno}")]
+    Call {
+        /// Which device.
+        device: DeviceId,
+        /// The command, or "open" and "mmap".
+        call: &'static str,
+        /// What it answered.
+        errno: Errno,
+    },
+    /// The driver gave a value that cannot be.
+    #[error("{device}: {call} gave {value:#x}, which it cannot")]
+    Answer {
+        /// Which device.
+        device: DeviceId,
+        /// The command.
+        call: &'static str,
+        /// What it gave.
+        value: u64,
+    },
+    /// The driver does not speak the runtime's version.
+    #[error("{device}: this runtime speaks version {version}, the driver {min} to {max}")]
+    Version {
+        /// Which device.
+        device: DeviceId,
+        /// The runtime's.
+        version: u32,
+        /// The driver's oldest.
+        min: u32,
+        /// The driver's newest.
+        max: u32,
+    },
+    /// The driver lacks features.
+    #[error("{device}: the driver lacks the features {missing:#x}")]
+    Features {
+        /// Which device.
+        device: DeviceId,
+        /// Bits of [`feature`].
+        missing: u64,
+    },
+    /// A generation that this runtime does not know.
+    #[error("{device} is of generation {number}, which is not known")]
+    Arch {
+        /// Which device.
+        device: DeviceId,
+        /// What the driver calls it.
+        number: u32,
+    },
+    /// No copy buffer, since the device has no such core.
+    #[error("{device} has no {core}")]
+    NoCore {
+        /// Which device.
+        device: DeviceId,
+        /// The core asked for.
+        core: CoreId,
+    },
+    /// Mapped memory was not as large as asked for.
+    #[error("{device}: {source}")]
+    Mapping {
+        /// Which device.
+        device: DeviceId,
+        /// What was wrong.
+        source: MappingError,
+    },
+}
+
+impl NdlError {
+    /// The error number, if it was the driver that refused.
+    #[must_use]
+    pub const fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Call { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What a copy between two chunks needs: the transfer, the name of one in flight, and the buffer
+//! that stands at one end of it.
+
+use std::sync::Arc;
+
+use glia_abi::handle::{DeviceId, McHandle};
+use glia_abi::ioctl::wait_handle;
+use glia_abi::transport::{Mapping, MappingError};
+
+use super::NdlError;
+
+/// Bytes of a core's copy buffer: two halves.
+pub const COPY_BUFFER_SIZE_BYTES: u64 = 2 << 20;
+/// Bytes of a half: one is in flight while the other is filled or emptied.
+pub const COPY_BUFFER_HALF_BYTES: u64 = COPY_BUFFER_SIZE_BYTES / 2;
+
+/// Bytes to move from one chunk to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// From here,
+    pub source: McHandle,
+    /// from this offset,
+    pub source_offset_bytes: u64,
+    /// to here,
+    pub target: McHandle,
+    /// to this offset,
+    pub target_offset_bytes: u64,
+    /// so many bytes.
+    pub size_bytes: u64,
+}
+
+/// Names a copy that was started, or says that there is none ([`wait_handle`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitHandle {
+    /// No copy: the next one starts a chain.
+    None,
+    /// The copy waits for itself.
+    Sync,
+    /// The first context.
+    Async1,
+    /// The second context.
+    Async2,
+}
+
+impl WaitHandle {
+    pub(super) const fn raw(self) -> u32 {
+        match self {
+            Self::None => wait_handle::NONE,
+            Self::Sync => wait_handle::SYNC,
+            Self::Async1 => wait_handle::ASYNC1,
+            Self::Async2 => wait_handle::ASYNC2,
+        }
+    }
+
+    /// The handle that a started copy may have.
+    pub(super) const fn of_started(raw: u32) -> Option<Self> {
+        match raw {
+            wait_handle::SYNC => Some(Self::Sync),
+            wait_handle::ASYNC1 => Some(Self::Async1),
+            wait_handle::ASYNC2 => Some(Self::Async2),
+            _ => None,
+        }
+    }
+
+    /// Whether a copy of this handle may be in flight.
+    #[must_use]
+    pub const fn is_in_flight(self) -> bool {
+        matches!(self, Self::Async1 | Self::Async2)
+    }
+}
+
+/// Host memory through which a core's copies go: two halves of
+/// [`COPY_BUFFER_HALF_BYTES`]. Whoever holds its lock may use it, and leaves no copy in flight.
+pub struct CopyBuffer {
+    device: DeviceId,
+    handle: McHandle,
+    mapping: Arc<dyn Mapping>,
+}
+
+impl CopyBuffer {
+    pub(super) fn new(device: DeviceId, handle: McHandle, mapping: Arc<dyn Mapping>) -> Self {
+        Self {
+            device,
+            handle,
+            mapping,
+        }
+    }
+
+    /// The chunk.
+    #[must_use]
+    pub fn handle(&self) -> McHandle {
+        self.handle
+    }
+
+    /// Copies into it.
+    ///
+    /// # Errors
+    /// [`NdlError::Mapping`] if the range leaves it.
+    pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), NdlError> {
+        mapped(self.device, self.mapping.write(offset_bytes, bytes))
+    }
+
+    /// Copies out of it.
+    ///
+    /// # Errors
+    /// [`NdlError::Mapping`] if the range leaves it.
+    pub fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), NdlError> {
+        mapped(self.device, self.mapping.read(offset_bytes, into))
+    }
+}
+
+/// The outcome of an access to mapped memory of a device.
+pub(crate) fn mapped(device: DeviceId, outcome: Result<(), MappingError>) -> Result<(), NdlError> {
+    outcome.map_err(|source| NdlError::Mapping { device, source })
+}

@@ -1,0 +1,181 @@
+//! The report of an allocation that fails, letter by letter and as data.
+
+use std::sync::Arc;
+
+use glia_abi::arch::Arch;
+use glia_abi::handle::{Channel, CoreId};
+use glia_abi::mem::Location;
+use glia_abi::mem_usage::{Aggregate, MemUsage};
+use glia_abi::transport::Transport;
+use glia_runtime::dml::{Log, ReportProfile};
+use glia_runtime::{AllocSpec, Dmem, Runtime, RuntimeConfig};
+
+use crate::fake::{DEVICE, Fake, Kept, core, open};
+
+/// Two cores of bank 1 with something in most columns, a model on one of them, and a neighbour on
+/// another bank that must not show.
+fn fill(runtime: &Runtime) -> (Vec<Dmem>, glia_runtime::Model) {
+    let on = |number: u32, usage, size_bytes| {
+        let spec = AllocSpec::device(size_bytes, usage);
+        runtime.allocate(core(number), &spec).unwrap()
+    };
+    let model = runtime.load_model(core(2), "1.0.0-/models/a.neff").unwrap();
+    let weights = model.allocate(&AllocSpec::device(272 << 10, MemUsage::Weight));
+    let spill = model.allocate(&AllocSpec::device(1_977_615, MemUsage::DmaRingSpill));
+    let live = vec![
+        weights.unwrap(),
+        spill.unwrap(),
+        on(2, MemUsage::UcodeLib, 100_702_093),
+        on(2, MemUsage::Tensor, 20 << 30),
+        on(2, MemUsage::PoolStdio, 1088),
+        on(3, MemUsage::Scratchpad, 512 << 20),
+        on(3, MemUsage::Notification, 64 << 20),
+        on(3, MemUsage::Cc, 0),
+        on(0, MemUsage::Tensor, 7),
+    ];
+    (live, model)
+}
+
+#[test]
+fn the_report_is_one_write_of_the_runtimes_lines() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, log) = open(&fake);
+    let _live = fill(&runtime);
+    let spec = AllocSpec {
+        align_bytes: 4 << 20,
+        hint: Some("kv"),
+        ..AllocSpec::device(4 << 30, MemUsage::Tensor)
+    };
+
+    let error = runtime.allocate(core(2), &spec).err().unwrap();
+
+    let wanted = r#"2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:dmem_alloc_internal                     Failed to allocate DEVICE memory (4294967296 bytes): memory allocation failed (ret=-12)
+2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:dmem_alloc_internal                     Aligned allocations may fail even if HBM has space for the actual size requested, due to running out of alignment boundaries
+2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:print_lnc_hbm_details                   LNC size is 1. Neuron Cores using this HBM: NC 2 and NC 3
+2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:log_dev_mem                             Failed to allocate 4.000GB (alignment: 4.000MB, usage: tensors) on ND 0:NC 2
+2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:log_dev_mem_usage_table                 Displaying Current Memory Utilization:
+
+              |          |  Model   |  Model   |          |  Shared  |          |          |DMA Rings |DMA Rings | DMA Rings |DMA Rings |           | Profiler |
+              |  TOTAL   |   Code   |Constants | Tensors  |Scratchpad|Scratchpad| Runtime  |    IO    |  Spill   |Collectives| Runtime  |Collectives| Buffers  |
+ND 0 HBM 1    | 20.658GB | 96.037MB |272.000KB | 20.000GB |512.000MB |  0.000B  | 1.062KB  |  0.000B  | 1.886MB  |  0.000B   |  0.000B  |  0.000B   | 64.000MB |
+  \_NC 2      | 20.096GB | 96.037MB |272.000KB | 20.000GB |  0.000B  |  0.000B  | 1.062KB  |  0.000B  | 1.886MB  |  0.000B   |  0.000B  |  0.000B   |  0.000B  |
+  \_NEFF 1001 | 2.152MB  |  0.000B  |272.000KB |   n/a    |   n/a    |  0.000B  |  0.000B  |  0.000B  | 1.886MB  |  0.000B   |  0.000B  |  0.000B   |   n/a    |
+  \_NC 3      |576.000MB |  0.000B  |  0.000B  |  0.000B  |512.000MB |  0.000B  |  0.000B  |  0.000B  |  0.000B  |  0.000B   |  0.000B  |  0.000B   | 64.000MB |
+
+NEFF id to name mapping:
+1001: "1.0.0-/models/a.neff"
+"#;
+    assert_eq!(log.take(), [wanted]);
+    let report = error.oom().unwrap();
+    assert_eq!((report.asked_bytes, report.align_bytes), (4 << 30, 4 << 20));
+    assert_eq!((report.device, report.core), (DEVICE, CoreId::new(2)));
+    assert_eq!(
+        (report.channel, report.usage),
+        (Channel::new(1), MemUsage::Tensor)
+    );
+    assert_eq!(report.hint.as_deref(), Some("kv"));
+    let bank = report.table.bank(Channel::new(1)).unwrap();
+    assert_eq!(
+        bank.present_bytes,
+        (20 << 30) + (576 << 20) + 100_702_093 + 278_528 + 1_977_615 + 1088
+    );
+    let present = report.table.core(CoreId::new(2)).unwrap().present;
+    assert_eq!(present.aggregate(Aggregate::Runtime), 1088);
+    assert_eq!(present.get(MemUsage::DmaRingSpill), 1_977_615);
+    assert_eq!(bank.cores[0].models[0].present.total(), 278_528 + 1_977_615);
+    assert_eq!(
+        report.table.core(CoreId::new(0)).unwrap().present.total(),
+        7
+    );
+}
+
+#[test]
+fn an_older_profile_lists_the_core_that_failed() {
+    let fake = Fake::new(Arch::V3);
+    let log = Arc::new(Kept::default());
+    let config = RuntimeConfig {
+        profile: ReportProfile::Sdk2_20,
+        log: Some(Arc::clone(&log) as Arc<dyn Log>),
+        ..RuntimeConfig::default()
+    };
+    let transport = Arc::clone(&fake) as Arc<dyn Transport>;
+    let runtime = Runtime::open(transport, &[DEVICE], config).unwrap();
+    let _live = fill(&runtime);
+
+    let spec = AllocSpec::device(4 << 30, MemUsage::DmaRingIo);
+    let _ = runtime.allocate(core(2), &spec).err().unwrap();
+
+    let wanted = "2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:dmem_alloc_internal                     Failed to alloc DEVICE memory: 4294967296
+2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:log_dev_mem                             Failed to allocate 4.000GB (usage: dma rings) on ND 0:NC 2, current utilization:
+\t* total: 20.096GB
+\t* model code: 96.037MB
+\t* model constants: 272.000KB
+\t* tensors: 20.000GB
+\t* runtime: 1.062KB
+\t* dma rings: 1.886MB
+
+";
+    assert_eq!(log.take(), [wanted]);
+}
+
+#[test]
+fn host_memory_that_ran_out_is_one_line() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, log) = open(&fake);
+    let spec = AllocSpec {
+        location: Location::Host,
+        ..AllocSpec::device(2 << 30, MemUsage::Tensor)
+    };
+    let error = runtime.allocate(core(0), &spec).err().unwrap();
+    assert_eq!(error.to_string(), "no host memory for 2147483648 bytes");
+    let wanted = "2026-Jan-02 03:04:05.678901  4711:4712  ERROR  TDRV:dmem_alloc_internal                     Failed to allocate HOST memory (2147483648 bytes)\n";
+    assert_eq!(log.take(), [wanted]);
+}
+
+#[test]
+fn nobody_listens_and_the_data_is_there_all_the_same() {
+    let fake = Fake::new(Arch::V2);
+    let transport = Arc::clone(&fake) as Arc<dyn Transport>;
+    let runtime = Runtime::open(transport, &[DEVICE], RuntimeConfig::default()).unwrap();
+    let spec = AllocSpec::device(17 << 30, MemUsage::Tensor);
+    let error = runtime.allocate(core(1), &spec).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "no device memory for 18253611008 bytes (alignment 0, usage TENSOR) on nd 0, core 1, channel 1"
+    );
+}
+
+#[test]
+fn a_table_of_the_device_has_all_banks() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, _) = open(&fake);
+    let _live = fill(&runtime);
+    let text = runtime
+        .usage(DEVICE)
+        .unwrap()
+        .text(ReportProfile::Runtime2_31);
+    let labels: Vec<&str> = text
+        .lines()
+        .skip(2)
+        .filter_map(|line| line.split_once('|'))
+        .map(|(label, _)| label.trim())
+        .collect();
+    assert_eq!(
+        labels,
+        [
+            "ND 0 HBM 0",
+            "\\_NC 0",
+            "\\_NC 1",
+            "ND 0 HBM 1",
+            "\\_NC 2",
+            "\\_NEFF 1001",
+            "\\_NC 3",
+            "ND 0 HBM 2",
+            "\\_NC 4",
+            "\\_NC 5",
+            "ND 0 HBM 3",
+            "\\_NC 6",
+            "\\_NC 7",
+        ]
+    );
+}
