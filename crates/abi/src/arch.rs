@@ -82,6 +82,11 @@ pub struct ArchProfile {
     pub engine_rows: &'static [EngineRow],
     /// Bytes of an engine's register block.
     pub engine_size_bytes: u64,
+    /// Where an engine has registers outside its block: the DMA side block on V2, interrupt masks of
+    /// compute engines since V3.
+    pub side_rows: &'static [SideRow],
+    /// Bytes of such a block, and from one to the next in a row.
+    pub side_size_bytes: u64,
     /// Cores that share an engine for the driver's own copies, each with a queue of its own.
     pub cores_per_h2t_engine: u32,
     /// The first engine for the driver's own copies; the others follow.
@@ -107,6 +112,17 @@ pub struct EngineRow {
     /// The first engine's number; the row ends where the next begins.
     pub first: u32,
     /// Offset of its block in BAR0.
+    pub base: u64,
+}
+
+/// Engines whose blocks of further registers follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SideRow {
+    /// The first engine's number; the row ends before the number `end`.
+    pub first: u32,
+    /// One past the last engine's number.
+    pub end: u32,
+    /// Offset of the first engine's further block in BAR0.
     pub base: u64,
 }
 
@@ -327,10 +343,36 @@ impl ArchProfile {
             .zip(ends.chain([self.engines]))
             .find_map(|(row, end)| {
                 let in_row = at.get().checked_sub(row.base)?;
-                let number = u64::from(row.first) + in_row / self.engine_size_bytes;
-                let engine = u32::try_from(number).ok().filter(|&number| number < end)?;
-                Some((EngineId::new(engine), in_row % self.engine_size_bytes))
+                // Compared before divided: a doorbell comes this way, past the other rows.
+                if in_row >= u64::from(end - row.first) * self.engine_size_bytes {
+                    return None;
+                }
+                let number = u32::try_from(in_row / self.engine_size_bytes).ok()?;
+                let engine = EngineId::new(row.first + number);
+                Some((engine, in_row % self.engine_size_bytes))
             })
+    }
+
+    /// Offset in BAR0 of the registers that an engine has outside its block; `None` if it has none.
+    #[must_use]
+    pub fn side_block(&self, engine: EngineId) -> Option<RegOffset> {
+        let number = engine.get();
+        let covers = |row: &&SideRow| (row.first..row.end).contains(&number);
+        let row = self.side_rows.iter().find(covers)?;
+        let in_row = u64::from(number - row.first) * self.side_size_bytes;
+        Some(RegOffset::new(row.base + in_row))
+    }
+
+    /// The engine that has this offset of BAR0 outside its block, and the offset in what it has
+    /// there.
+    #[must_use]
+    pub fn side_at(&self, at: RegOffset) -> Option<(EngineId, u64)> {
+        self.side_rows.iter().find_map(|row| {
+            let in_row = at.get().checked_sub(row.base)?;
+            let number = u64::from(row.first) + in_row / self.side_size_bytes;
+            let engine = u32::try_from(number).ok().filter(|&it| it < row.end)?;
+            Some((EngineId::new(engine), in_row % self.side_size_bytes))
+        })
     }
 
     /// The queue of the driver's own copies for a core ("host to tensor", whichever way they go);
@@ -524,6 +566,35 @@ mod tests {
                     profile.engine_at(last),
                     Some((engine, profile.engine_size_bytes - 1))
                 );
+                assert!(last.get() < profile.bar0_size_bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn further_registers_are_found_again_and_lie_in_no_block() {
+        let side = |arch: Arch, engine| {
+            let side = arch.profile().side_block(EngineId::new(engine));
+            side.map(RegOffset::get)
+        };
+        assert_eq!(side(Arch::V2, 15), Some(0x3046_9000));
+        assert_eq!(side(Arch::V2, 33), Some(0x30d4_0000));
+        assert_eq!(side(Arch::V3, 33), Some(0x9c42_0000));
+        assert_eq!(side(Arch::V3, 127), Some(0xbc7e_0000));
+        assert_eq!(side(Arch::V3, 128), None);
+        for arch in Arch::ALL {
+            let profile = arch.profile();
+            for engine in (0..profile.engines).map(EngineId::new) {
+                let Some(start) = profile.side_block(engine) else {
+                    continue;
+                };
+                let last = start.checked_add(profile.side_size_bytes - 1).unwrap();
+                assert_eq!(profile.side_at(start), Some((engine, 0)));
+                assert_eq!(
+                    profile.side_at(last),
+                    Some((engine, profile.side_size_bytes - 1))
+                );
+                assert_eq!(profile.engine_at(start), None);
                 assert!(last.get() < profile.bar0_size_bytes);
             }
         }

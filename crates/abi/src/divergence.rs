@@ -34,11 +34,35 @@ pub enum Divergence {
     /// The reference gives a chunk's memory to the next owner while a copy is under way; Glia waits
     /// for the last pin.
     PinnedRange,
+    /// The reference moves 64 KiB for a copy or fill of 0 bytes; Glia moves nothing.
+    ZeroSize,
+    /// An asynchronous copy that is too large is refused by the reference after its first batch,
+    /// which is never acknowledged; Glia refuses it before anything is launched.
+    AsyncOversize,
+    /// The reference calls a time-out `EPERM` and leaves slots and marker as they are; Glia calls it
+    /// `ETIMEDOUT` and sets the ring up afresh.
+    Timeout,
+    /// A chain that begins while the last one is under way is staged over it by the reference; Glia
+    /// waits for the last one first.
+    RestartInFlight,
+    /// A copy that is refused for its previous handle makes the reference forget another one; Glia
+    /// changes nothing.
+    BadPreviousHandle,
+    /// The reference fills host memory by DMA; Glia does it plainly.
+    HostFill,
+    /// Under qemu the reference (2.24.7) waits by a smaller factor than on an emulator; Glia waits by
+    /// the same.
+    PlatformScale,
+    /// The reference's wait times underflow below two descriptors; Glia takes fewer for two.
+    DegenerateWait,
+    /// The reference cannot bring up one of two cores that share an engine, and leaks its ring; Glia
+    /// brings it up.
+    LoneCore,
 }
 
 impl Divergence {
     /// All of them, in the order of the document.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 17] = [
         Self::BoundsWrap,
         Self::HostScratchpad,
         Self::ReserveCounter,
@@ -47,6 +71,15 @@ impl Divergence {
         Self::TeardownLeak,
         Self::UnitSize,
         Self::PinnedRange,
+        Self::ZeroSize,
+        Self::AsyncOversize,
+        Self::Timeout,
+        Self::RestartInFlight,
+        Self::BadPreviousHandle,
+        Self::HostFill,
+        Self::PlatformScale,
+        Self::DegenerateWait,
+        Self::LoneCore,
     ];
 
     /// The name under which the document and the tools speak of it.
@@ -61,6 +94,15 @@ impl Divergence {
             Self::TeardownLeak => "teardown-leak",
             Self::UnitSize => "unit-size",
             Self::PinnedRange => "pinned-range",
+            Self::ZeroSize => "zero-size",
+            Self::AsyncOversize => "async-oversize",
+            Self::Timeout => "timeout",
+            Self::RestartInFlight => "restart-in-flight",
+            Self::BadPreviousHandle => "bad-previous-handle",
+            Self::HostFill => "host-fill",
+            Self::PlatformScale => "platform-scale",
+            Self::DegenerateWait => "degenerate-wait",
+            Self::LoneCore => "lone-core",
         }
     }
 }

@@ -39,6 +39,8 @@ pub enum Errno {
     EMFILE = 24,
     /// 110: a DMA did not complete in time.
     ETIMEDOUT = 110,
+    /// 114: the queue has a ring already.
+    EALREADY = 114,
     /// 524: an operation of a known command that is not supported.
     ENOTSUPP = 524,
 }

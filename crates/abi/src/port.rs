@@ -146,6 +146,10 @@ pub struct BadBar4Range {
 ///
 /// Register accesses cannot fail, as on a bus; what has no defined place answers like a bus, too,
 /// and is told to the [`Sink`](crate::event::Sink).
+///
+/// The doorbells of one queue are rung by one thread at a time. A poll word may be seen before the
+/// head has moved past its descriptor, so a driver keeps some slots free
+/// ([`RING_GAP_DESCS`](crate::udma::RING_GAP_DESCS)).
 pub trait Port: Send + Sync {
     /// The value of a register of BAR0. What no register has reads as all ones.
     fn reg_read(&self, at: RegOffset) -> u32;

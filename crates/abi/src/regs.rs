@@ -143,9 +143,9 @@ impl QueueReg {
     /// The register at this offset of a queue block.
     #[must_use]
     pub fn of_offset(direction: Direction, offset: u64) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|register| register.offset(direction) == Some(offset))
+        let number = usize::try_from(offset / 4).ok()?;
+        let found = BY_NUMBER[direction.index()].get(number).copied().flatten();
+        found.filter(|_| offset.is_multiple_of(4))
     }
 
     /// Where the register of `queue` lies in BAR0; `None` if the device has no such queue, or that
@@ -161,6 +161,27 @@ impl QueueReg {
         queue_block(profile, queue, direction)?.checked_add(in_block)
     }
 }
+
+/// The registers of a queue block, by side and offset / 4. A doorbell finds its register here.
+const BY_NUMBER: [[Option<QueueReg>; 48]; 2] = {
+    let mut found = [[None; 48]; 2];
+    let mut side = 0;
+    while side < 2 {
+        let mut index = 0;
+        while index < QueueReg::ALL.len() {
+            let register = QueueReg::ALL[index];
+            if let Some(offset) = register.offset(Direction::BOTH[side]) {
+                // CAST: the block has no register from 0xc0 on; one there would not compile.
+                #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+                let number = offset as usize / 4;
+                found[side][number] = Some(register);
+            }
+            index += 1;
+        }
+        side += 1;
+    }
+    found
+};
 
 /// Where the queue's block lies in BAR0; `None` if the device has no such queue.
 #[must_use]
@@ -193,7 +214,8 @@ pub enum Place {
         /// Bytes from the start of its block.
         offset: u64,
     },
-    /// In an engine's block, outside its queue blocks.
+    /// In an engine's block, outside its queue blocks; or among the registers that it has elsewhere,
+    /// which then count from the end of the block on.
     Engine {
         /// Which engine.
         engine: EngineId,
@@ -209,7 +231,13 @@ impl Place {
     #[must_use]
     pub fn of(profile: &ArchProfile, at: RegOffset) -> Self {
         let Some((engine, offset)) = profile.engine_at(at) else {
-            return Self::Elsewhere;
+            return match profile.side_at(at) {
+                Some((engine, in_side)) => Self::Engine {
+                    engine,
+                    offset: profile.engine_size_bytes + in_side,
+                },
+                None => Self::Elsewhere,
+            };
         };
         for (direction, first) in [(Direction::Tx, TX_QUEUES), (Direction::Rx, RX_QUEUES)] {
             let end = first + u64::from(QUEUES_PER_ENGINE) * QUEUE_BLOCK_SIZE;
@@ -305,6 +333,14 @@ mod tests {
             Place::Engine {
                 engine: EngineId::new(129),
                 offset: 0x200
+            }
+        );
+        let side = Place::of(profile, RegOffset::new(0x8c02_0090));
+        assert_eq!(
+            side,
+            Place::Engine {
+                engine: EngineId::new(1),
+                offset: profile.engine_size_bytes + 0x90
             }
         );
         assert_eq!(Place::of(profile, RegOffset::new(0)), Place::Elsewhere);

@@ -21,6 +21,7 @@ use glia_abi::udma::{DESC_SIZE_BYTES, DESC_WORDS};
 use crate::hbm::Hbm;
 use crate::host::HostArena;
 use crate::memory::{Bytes, BytesMut, PINS_START, PinReader};
+use crate::udma::reuse::Reuse;
 
 /// The surroundings of a device's engines.
 pub(crate) struct Bus {
@@ -32,6 +33,8 @@ pub(crate) struct Bus {
     pub(crate) sink: Arc<dyn Sink>,
     /// What the sink wants to hear, asked once.
     pub(crate) detail: Detail,
+    /// What the engines touched lately.
+    pub(crate) reuse: Reuse,
 }
 
 /// Where a range lies.
@@ -68,6 +71,11 @@ impl Bus {
             None => self.hbm.bytes_mut(at, size_bytes),
         };
         found.map(Located::Here)
+    }
+
+    /// Whether the address is one of host memory.
+    pub(crate) fn is_host(&self, at: BusAddr) -> bool {
+        self.layout.profile().bus_to_host(at).is_some()
     }
 
     /// Descriptors of a ring, which lies in coherent host memory or in HBM; `None` if not.

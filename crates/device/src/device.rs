@@ -26,6 +26,7 @@ use crate::bus::Bus;
 use crate::hbm::{BadHbmRange, Hbm};
 use crate::host::HostArena;
 use crate::memory::MapError;
+use crate::udma::reuse::Reuse;
 
 /// What a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,7 @@ impl Device {
             sched,
             detail: sink.detail(),
             sink,
+            reuse: Reuse::new(),
         });
         let bar0 = Bar0::new(Arc::clone(&bus));
         Ok(Arc::new(Self { bus, bar0 }))

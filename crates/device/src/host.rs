@@ -48,10 +48,11 @@ pub struct HostConfig {
 }
 
 impl Default for HostConfig {
-    /// 2 GiB of coherent memory; pins contiguous and without limit.
+    /// All the coherent memory that there can be, which costs nothing until it is used; pins
+    /// contiguous and without limit.
     fn default() -> Self {
         Self {
-            arena_size_bytes: 2 << 30,
+            arena_size_bytes: ARENA_END_MAX - ARENA_START,
             pin_layout: PinLayout::Contiguous,
             pinned_bytes_max: u64::MAX,
         }

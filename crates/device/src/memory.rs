@@ -15,19 +15,20 @@
 // UNSAFETY: Memory that a software device and its driver share cannot be a `&[u8]`: both sides
 // write to it at any time, by design, and a driver can order copies that overlap. It has to be
 // reached by pointer. `core::slice` of atomics would be safe, but moves single bytes; a
-// device that copies at the speed of memory needs memcpy.
+// device that copies at the speed of memory needs memcpy, and stores that go past the caches.
 //
 // What is argued once, for every copy below: two threads may copy over the same bytes at the same
 // time, if the driver orders it so (two queues writing one buffer). In the language's model that is
 // a data race of a memcpy with another; in the machine's it gives some mix of both, as on the
-// hardware. The compiler cannot exploit it: each access is an opaque memcpy or memset through a raw
-// pointer to memory that no reference to plain bytes ever covers, whose result is never used to
-// make a decision in the same function. Whatever must be ordered (doorbells, markers, poll words)
-// is an atomic word.
+// hardware. The compiler cannot exploit it: each access is an opaque memcpy or memset, or vectors
+// that are loaded and stored and nothing else, through a raw pointer to memory that no reference to
+// plain bytes ever covers, whose result is never used to make a decision in the same function.
+// Whatever must be ordered (doorbells, markers, poll words) is an atomic word.
 
 mod loans;
 mod pins;
 mod region;
+mod stream;
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -48,6 +49,16 @@ pub(crate) struct Bytes<'a> {
     first: NonNull<u8>,
     size_bytes: usize,
     memory: PhantomData<&'a [AtomicU8]>,
+}
+
+/// How a copy writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stores {
+    /// As a memcpy does.
+    Cached,
+    /// Past the caches, if the processor can and the ranges lie apart. What was written is ordered
+    /// before whatever the thread does next all the same: the copy fences before it returns.
+    Streamed,
 }
 
 /// A range of shared memory that may be read and written, valid for `'a`. Several may cover the
@@ -103,18 +114,24 @@ impl<'a> Bytes<'a> {
         unsafe { ptr::copy_nonoverlapping(self.first.as_ptr(), into.as_mut_ptr(), size_bytes) }
     }
 
+    /// Where it lies in this process: to compare, not to go there.
+    pub(crate) fn address(self) -> u64 {
+        self.first.addr().get() as u64
+    }
+
     /// Copies the bytes into another range, up to the smaller of both sizes, as if through a buffer
     /// in between: the two may overlap.
-    pub(crate) fn copy_to(self, target: BytesMut<'_>) {
+    pub(crate) fn copy_to(self, target: BytesMut<'_>, stores: Stores) {
         let size_bytes = self.size_bytes.min(target.0.size_bytes);
         let (from, to) = (self.first.as_ptr(), target.0.first.as_ptr());
+        let lie_apart = from.addr().abs_diff(to.addr()) >= size_bytes;
         // SAFETY: both have so many bytes, and `target` may be written; for what others do to them
-        // meanwhile see the top. `copy_nonoverlapping` is only called when they lie apart.
+        // meanwhile see the top. The first two are only called when they lie apart.
         unsafe {
-            if from.addr().abs_diff(to.addr()) >= size_bytes {
-                ptr::copy_nonoverlapping(from, to, size_bytes);
-            } else {
-                ptr::copy(from, to, size_bytes);
+            match stores {
+                Stores::Streamed if lie_apart => stream::copy(from, to, size_bytes),
+                Stores::Cached if lie_apart => ptr::copy_nonoverlapping(from, to, size_bytes),
+                Stores::Streamed | Stores::Cached => ptr::copy(from, to, size_bytes),
             }
         }
     }
@@ -168,6 +185,40 @@ impl<'a> BytesMut<'a> {
         match self.words()? {
             [word] => Some(word),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_overlap_are_copied_as_through_a_buffer_either_way() {
+        for stores in [Stores::Cached, Stores::Streamed] {
+            for (from, to) in [
+                (0_u16, 1_u16),
+                (1, 0),
+                (0, 4095),
+                (4096, 0),
+                (64, 0),
+                (7, 7),
+            ] {
+                let region = Region::new(16 << 10, 0).unwrap();
+                let content: Vec<u8> = (0..=250).cycle().take(16 << 10).collect();
+                region.bytes_mut(0, 16 << 10).unwrap().write(&content);
+                let target = region.bytes_mut(to.into(), 4096).unwrap();
+                region
+                    .bytes(from.into(), 4096)
+                    .unwrap()
+                    .copy_to(target, stores);
+                let mut expected = content;
+                let from = usize::from(from);
+                expected.copy_within(from..from + 4096, to.into());
+                let mut seen = vec![0; 16 << 10];
+                region.bytes(0, 16 << 10).unwrap().read(&mut seen);
+                assert!(seen == expected, "{stores:?} {from} {to}");
+            }
         }
     }
 }

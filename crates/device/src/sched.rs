@@ -455,7 +455,11 @@ impl Sched for InlineSched {
                     let end = *wall_end.get_or_insert(end);
                     let is_over;
                     (state, is_over) = self.park(state, seen, end);
-                    if let Some((end, _)) = bound.filter(|_| is_over) {
+                    if is_over && !state.steps.is_empty() {
+                        // A thread that works on what may end this wait has lost its processor:
+                        // the wait has not begun to be hopeless.
+                        wall_end = None;
+                    } else if let Some((end, _)) = bound.filter(|_| is_over) {
                         self.clock.fetch_max(end.0, Ordering::Relaxed);
                     }
                 }

@@ -10,6 +10,7 @@
 
 pub(crate) mod copy;
 pub(crate) mod queue;
+pub(crate) mod reuse;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

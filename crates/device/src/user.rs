@@ -149,9 +149,9 @@ impl Space {
     fn find(&self, at: UserAddr, size_bytes: u64) -> Result<(Arc<Buffer>, u64), UserFault> {
         let found = {
             let buffers = self.buffers();
-            let below = buffers.live.range(..=at.get()).next_back();
-            let buffer = below.and_then(|(_, buffer)| buffer.upgrade());
-            buffer.filter(|_| buffers.open)
+            let mut below = buffers.live.range(..=at.get());
+            let below = below.next_back().filter(|_| buffers.open);
+            below.and_then(|(_, buffer)| buffer.upgrade())
         };
         // The lock is let go: a buffer whose last holder this is takes it when dropped.
         found

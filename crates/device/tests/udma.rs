@@ -248,6 +248,23 @@ fn anything_but_a_plain_copy_is_unimplemented() {
     }
 }
 
+/// A length of 0 under posted descriptors once made the step go round for ever.
+#[test]
+fn a_ring_that_loses_its_length_stops_the_queue() {
+    let rig = Rig::small();
+    let mut queue = Queue::new(&rig, 32, 0);
+    queue.stage_marker();
+    queue.ring(Direction::Tx, 1);
+    queue.write(Direction::Tx, QueueReg::Drl, 0);
+    queue.ring(Direction::Rx, 1);
+    let direction = Direction::Tx;
+    assert_eq!(stopped_once(&queue), EngineFault::NotReady { direction });
+    queue.reset();
+    queue.stage_marker();
+    queue.ring_both(1);
+    queue.wait().unwrap();
+}
+
 #[test]
 fn a_wrong_doorbell_stops_the_queue_and_says_why() {
     let rig = Rig::small();

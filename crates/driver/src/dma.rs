@@ -19,20 +19,31 @@
 //! **When a marker does not come**, the ring has failed, not the request: the caller whose wait ended
 //! resets the queue at once, and every batch under way on it is lost. Their owners learn it when
 //! they ask; whoever stood before the ring's lock at that moment gets the same error without
-//! staging anything. The next caller finds a fresh ring.
+//! staging anything. The next caller finds a fresh ring. On generations that say so, a batch that
+//! was under way during a [reset](crate::reset) of the device is no failure: everything is staged
+//! again, a few times at most.
+//!
+//! Before all that, engines and rings are [brought up](Dma::init_cores). Besides the driver's own
+//! queues there are those of processes, which are set up and rung here ([`user`]), and whose
+//! descriptors the driver checks if it is asked to copy them ([`descriptors`]).
 //!
 //! **A refusal changes nothing**: neither the ring nor any context. Where the reference takes a
 //! size of 0 for 64 KiB, Glia moves nothing.
 //!
-//! **Locks.** A [`SleepLock`] for each ring, held across waits, and one for the fill buffer, taken
-//! before it. The mutex of [`Dma::bring_up`] is never held across a wait.
+//! **Locks.** A [`SleepLock`] for each ring, held across waits. Before it are taken: one for the fill
+//! buffer; one for whoever brings something up or down. After it, never across a wait, a mutex for
+//! each engine.
 //!
 //! **What this does not do.** It takes addresses on trust: which chunk they lie in, whether the
 //! caller may use it, and that it stays there until the copy has ended is the business of whoever
-//! calls. It does not retry.
+//! calls.
 
+mod budget;
 pub mod context;
 mod copy;
+mod cores;
+pub mod descriptors;
+mod engine;
 mod fill;
 #[cfg(test)]
 #[cfg(loom)]
@@ -40,31 +51,32 @@ mod interleavings;
 mod lane;
 mod marker;
 mod split;
+pub mod user;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use glia_abi::addr::{BusAddr, HostPa};
 use glia_abi::arch::ArchProfile;
-use glia_abi::event::{Detail, Event, Sink};
-use glia_abi::handle::{CoreId, DeviceId, Pid, QueueId};
+use glia_abi::event::{Detail, Sink};
+use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId};
 use glia_abi::mem::Location;
 use glia_abi::port::{BadHostRange, MachineMemory, Port, TimedOut};
 use glia_abi::sched::{Sched, SleepLock};
-use glia_abi::udma::{BadTransferSize, DESC_SIZE_BYTES};
-use glia_abi::usage::Category;
+use glia_abi::udma::BadTransferSize;
 
+pub use budget::{Awaited, Platform, budget};
 pub use context::WaitHandle;
+pub use cores::inits_h2t_engine;
 pub use lane::{ContextState, QueueState};
 pub use split::BATCH_BYTES_MAX;
 
-use crate::alloc::{AllocError, AllocRequest};
-use crate::chunk::ChunkRef;
+use crate::alloc::AllocError;
 use crate::memory::{DeviceMemory, OwnedPin};
-use crate::ring::{H2T_RING_DESCS, QueuePair, RingMemory};
-use fill::FILL_SIZE_BYTES;
-use lane::{H2tRing, Hold, Lane, Links};
-use marker::{MARKERS_SIZE_BYTES, Markers};
+use crate::reset::{ResetWindow, Resets};
+use cores::Owned;
+use lane::{Hold, Lane, Links};
 use split::Run;
+use user::Engine;
 
 /// The driver's own chunks belong to no process.
 const NOBODY: Pid = Pid::new(0);
@@ -76,6 +88,8 @@ pub struct DmaConfig {
     pub device: DeviceId,
     /// Its generation.
     pub profile: &'static ArchProfile,
+    /// What it really is.
+    pub platform: Platform,
 }
 
 /// One end of a copy.
@@ -105,6 +119,14 @@ pub enum DmaError {
     NotReady {
         /// The core.
         core: CoreId,
+    },
+    /// `EINVAL`: a ring cannot be set up on an engine that was never programmed.
+    #[error("the ring of {core} is on {engine}, which is not up")]
+    EngineDown {
+        /// The core.
+        core: CoreId,
+        /// The engine of its ring.
+        engine: EngineId,
     },
     /// `EINVAL`: an asynchronous copy is one batch.
     #[error(
@@ -179,8 +201,12 @@ pub struct Dma {
     lanes: Box<[Lane]>,
     /// What memory is filled from; there from the first bring-up on.
     fill_buffer: OnceLock<SleepLock<HostPa>>,
-    /// The chunks that it has taken. Whoever brings a ring up holds this.
-    chunks: Mutex<Vec<ChunkRef>>,
+    /// What a queue is left with whose process has gone; there from the first such queue on.
+    dummy_ring: OnceLock<HostPa>,
+    /// One for each engine.
+    engines: Box<[Mutex<Engine>]>,
+    /// The chunks that it has taken. Whoever brings something up or down holds this.
+    owned: SleepLock<Owned>,
 }
 
 impl Dma {
@@ -194,15 +220,23 @@ impl Dma {
         sched: Arc<dyn Sched>,
         sink: Arc<dyn Sink>,
     ) -> Self {
-        let DmaConfig { device, profile } = config;
-        let lanes = (0..profile.cores)
+        let DmaConfig {
+            device,
+            profile,
+            platform,
+        } = config;
+        let lanes: Box<[_]> = (0..profile.cores)
             .map(CoreId::new)
             .filter_map(|core| Some(Lane::new(core, profile.h2t_queue(core)?)))
             .collect();
+        let engines = (0..profile.engines).map(|_| Mutex::default()).collect();
         Self {
+            owned: SleepLock::new(Owned::none(lanes.len()), &*sched),
             links: Links {
                 device,
                 profile,
+                platform,
+                resets: Resets::new(sched.now()),
                 port,
                 host,
                 sched,
@@ -212,63 +246,9 @@ impl Dma {
             memory,
             lanes,
             fill_buffer: OnceLock::new(),
-            chunks: Mutex::default(),
+            dummy_ring: OnceLock::new(),
+            engines,
         }
-    }
-
-    /// Brings the H2T ring of a core up: takes its memory (RX, TX, markers, in that order) and sets
-    /// its queue up. Does nothing if it is up already.
-    ///
-    /// # Errors
-    /// [`DmaError::NoCore`], [`DmaError::NoMemory`]; nothing is taken then.
-    pub fn bring_up(&self, core: CoreId) -> Result<(), DmaError> {
-        let lane = self.lanes.get(core.index()).ok_or(DmaError::NoCore {
-            core,
-            cores: self.links.profile.cores,
-        })?;
-        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-        if lane.ring().is_some() {
-            return Ok(());
-        }
-        let mut taking = Taking {
-            memory: &self.memory,
-            core,
-            chunks: Vec::new(),
-        };
-        let fill_buffer = match self.fill_buffer.get() {
-            Some(_) => None,
-            None => Some(taking.host(self.links.profile, FILL_SIZE_BYTES)?),
-        };
-        let size_bytes = u64::from(H2T_RING_DESCS) * DESC_SIZE_BYTES;
-        let rx = taking.host(self.links.profile, size_bytes)?;
-        let tx = taking.host(self.links.profile, size_bytes)?;
-        let markers = taking.host(self.links.profile, MARKERS_SIZE_BYTES)?;
-        self.links.host.fill(markers, MARKERS_SIZE_BYTES, 0)?;
-        let memory = RingMemory {
-            tx,
-            rx,
-            descs: H2T_RING_DESCS,
-        };
-        let mut pair = QueuePair::new(self.links.profile, lane.queue(), memory)
-            .ok_or(DmaError::NotReady { core })?;
-        pair.reset(&*self.links.port);
-        self.links.tell(
-            lane,
-            None,
-            &Event::RingReady {
-                descs: H2T_RING_DESCS,
-            },
-        );
-        lane.open(
-            &*self.links.sched,
-            H2tRing::new(pair, Markers::new(markers)),
-        );
-        if let Some(buffer) = fill_buffer {
-            self.fill_buffer
-                .get_or_init(|| SleepLock::new(buffer, &*self.links.sched));
-        }
-        chunks.append(&mut taking.chunks);
-        Ok(())
     }
 
     /// Copies, and returns when it is done: any number of bytes, on the ring of the target's core if
@@ -369,12 +349,6 @@ impl Dma {
         }
     }
 
-    /// The chunks that it has taken for itself.
-    pub(crate) fn chunks(&self) -> Vec<ChunkRef> {
-        let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
-        chunks.clone()
-    }
-
     /// Waits for an asynchronous copy; the handle is free then, also after an error. The places are
     /// those of the copy: they say which ring it is on.
     ///
@@ -397,11 +371,34 @@ impl Dma {
         }
     }
 
+    /// A reset of the device, or of some of its cores, begins. From here on a copy that times out is
+    /// staged again, on generations that do so.
+    pub fn reset_began(&self) {
+        self.links.resets.began(self.links.sched.now());
+    }
+
+    /// The reset has ended, well or not: only copies that began before are staged again.
+    pub fn reset_ended(&self) {
+        self.links.resets.ended(self.links.sched.now());
+    }
+
+    /// Replaces what is known of resets; none if the device is never reset (driver parameter
+    /// `no_reset`).
+    pub fn set_reset_window(&self, window: Option<ResetWindow>) {
+        self.links.resets.set(window);
+    }
+
     /// How the queue of a core stands; `None` if its ring is not up. Waits while a copy holds the
     /// ring.
     #[must_use]
     pub fn queue_state(&self, core: CoreId) -> Option<QueueState> {
         self.lanes.get(core.index())?.state(&*self.links.sched)
+    }
+
+    /// What is known of an engine, under its lock; `None` if the device has no such engine.
+    fn engine(&self, id: EngineId) -> Option<MutexGuard<'_, Engine>> {
+        let engine = self.engines.get(id.index())?;
+        Some(engine.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn async_lane(&self, source: Place, target: Place) -> &Lane {
@@ -421,52 +418,7 @@ impl Dma {
 
 impl Drop for Dma {
     fn drop(&mut self) {
-        for lane in &mut self.lanes {
-            lane.close(&self.links);
-        }
-        let chunks = self.chunks.get_mut();
-        give_back(&self.memory, chunks.unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-/// Chunks that are taken for a ring; dropped half-way, they are given back.
-struct Taking<'a> {
-    memory: &'a DeviceMemory,
-    core: CoreId,
-    chunks: Vec<ChunkRef>,
-}
-
-impl Taking<'_> {
-    fn host(&mut self, profile: &ArchProfile, size_bytes: u64) -> Result<HostPa, DmaError> {
-        let request = AllocRequest {
-            core: self.core,
-            category: Category::NCDEV_HOST,
-            site: self.memory.sites().intern("driver dma rings"),
-            ..AllocRequest::host(size_bytes)
-        };
-        let core = self.core;
-        let chunk = self
-            .memory
-            .alloc(NOBODY, &request)
-            .map_err(|cause| DmaError::NoMemory { core, cause })?;
-        self.chunks.push(chunk);
-        self.memory
-            .chunk(chunk)
-            .and_then(|record| profile.bus_to_host(record.at()))
-            .ok_or(DmaError::NotReady { core })
-    }
-}
-
-impl Drop for Taking<'_> {
-    fn drop(&mut self) {
-        give_back(self.memory, &mut self.chunks);
-    }
-}
-
-fn give_back(memory: &DeviceMemory, chunks: &mut Vec<ChunkRef>) {
-    for chunk in chunks.drain(..) {
-        // One that is dead went with the device's memory.
-        let _ = memory.free(NOBODY, chunk);
+        self.take_down();
     }
 }
 

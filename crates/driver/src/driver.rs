@@ -13,8 +13,8 @@
 //! driver. A file that was opened **write-only** is of the free-access kind: it neither attaches
 //! its process nor counts as open, and reaches just a few commands.
 //!
-//! Bring-up follows the reference: for each device handle table, pools and carveouts, then a DMA
-//! ring for every core, in the order of their numbers, so that placement in host memory is the same
+//! Bring-up follows the reference: for each device handle table, pools and carveouts, then, in
+//! the order of their numbers, every core's engines and DMA ring, so that placement in host memory is the same
 //! in every run.
 //!
 //! **Locks.** None here: the table of files is read without one, that of mappings has its own, and
@@ -30,7 +30,7 @@ use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::errno::Errno;
 use glia_abi::event::{Detail, Event, Ids, Sink};
 use glia_abi::fault::Faults;
-use glia_abi::handle::{CoreId, DeviceId, FileId};
+use glia_abi::handle::{DeviceId, FileId};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::port::{HostMemory, MachineMemory, Port};
 use glia_abi::sched::Sched;
@@ -38,7 +38,7 @@ use glia_abi::transport::{Caller, OpenMode};
 
 use crate::chunk::{Chunk, ChunkRef};
 use crate::dispatch;
-use crate::dma::{Dma, DmaConfig, DmaError};
+use crate::dma::{Dma, DmaConfig, DmaError, Platform};
 use crate::files::{File, Files};
 use crate::ioctl::Call;
 use crate::memory::{DeviceMemory, InitError, MemoryConfig};
@@ -66,12 +66,10 @@ pub enum DriverInitError {
         cause: InitError,
     },
     /// A DMA ring of a device could not be set up.
-    #[error("{device} does not come up: no DMA ring for {core}")]
+    #[error("{device} does not come up: it has no DMA ring")]
     Ring {
         /// The device.
         device: DeviceId,
-        /// Whose ring.
-        core: CoreId,
         /// Why not.
         #[source]
         cause: DmaError,
@@ -250,7 +248,7 @@ impl Driver {
             return;
         };
         if !mode.is_free_access() {
-            if device.memory.open_count(caller.pid) == 1 {
+            if device.memory.open_count(caller.pid) <= 1 {
                 device.dma.settle(caller.pid);
             }
             let mut gone = Vec::new();
@@ -275,6 +273,11 @@ impl Driver {
             return;
         };
         if !mode.is_free_access() {
+            // A copy that it started after it had detached, from a copy of the descriptor or while
+            // another of its threads closed the file, holds memory, too.
+            if device.memory.open_count(caller.pid) == 0 {
+                device.dma.settle(caller.pid);
+            }
             let mut gone = Vec::new();
             let _ = device
                 .memory
@@ -323,6 +326,7 @@ impl Driver {
             DmaConfig {
                 device: id,
                 profile,
+                platform: Platform::Hardware,
             },
             port,
             Arc::clone(&self.host),
@@ -339,16 +343,11 @@ impl Driver {
         for facts in device.memory.channel_facts() {
             self.tell_taken(&device, facts.carveout);
         }
-        for core in (0..profile.cores).map(CoreId::new) {
-            device
-                .dma
-                .bring_up(core)
-                .map_err(|cause| DriverInitError::Ring {
-                    device: id,
-                    core,
-                    cause,
-                })?;
-        }
+        let all_cores = u32::MAX;
+        device
+            .dma
+            .init_cores(all_cores, true)
+            .map_err(|cause| DriverInitError::Ring { device: id, cause })?;
         for chunk in device.dma.chunks() {
             self.tell_taken(&device, chunk);
         }

@@ -3,8 +3,11 @@
 use glia_abi::errno::Errno;
 
 use crate::alloc::AllocError;
+use crate::bar0::Bar0Refusal;
 use crate::chunk::{DeadChunk, PinError};
 use crate::dma::DmaError;
+use crate::dma::descriptors::DescriptorError;
+use crate::dma::user::QueueError;
 use crate::handles::HandleError;
 use crate::memory::open::OpenError;
 use crate::memory::sweep::SweepError;
@@ -62,8 +65,34 @@ errno! { HandleError, _ => Errno::ENOENT }
 errno! { PublishError, Self::Dead(dead) => dead.errno(), Self::Handle(error) => error.errno() }
 errno! { OpenError, Self::Busy(_) => Errno::EBUSY, Self::Gone => Errno::ENODEV }
 errno! { SweepError, _ => Errno::EACCES }
+errno! { Bar0Refusal, _ => Errno::EINVAL }
+errno! { DescriptorError,
+    Self::Uneven { .. } | Self::Address { .. } => Errno::EINVAL,
+    Self::User(_) => Errno::EFAULT,
+    Self::Memory(_) => Errno::EIO,
+    Self::Copy(cause) => cause.errno(),
+}
+errno! { QueueError,
+    Self::NoQueue { .. }
+    | Self::NoEngine { .. }
+    | Self::Length { .. }
+    | Self::TooSmall { .. }
+    | Self::NotAllocatable { .. }
+    | Self::Barrier => Errno::EINVAL,
+    Self::Taken { .. } => Errno::EALREADY,
+    Self::NotSet { .. }
+    | Self::Uneven { .. }
+    | Self::Unaligned { .. }
+    | Self::Completions
+    | Self::Doorbell { .. }
+    | Self::Size(_) => Errno::EPERM,
+    Self::NoRoom { .. } => Errno::ENOMEM,
+    Self::Memory(_) => Errno::EIO,
+    Self::Dummy(cause) => cause.errno(),
+}
 errno! { DmaError,
     Self::NoCore { .. }
+    | Self::EngineDown { .. }
     | Self::TooLarge { .. }
     | Self::Wraps { .. }
     | Self::NotHost { .. }

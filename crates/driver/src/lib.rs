@@ -17,12 +17,14 @@
 //! | [`arena`] | which units are free: the extent tree, and the naive bitmap as its model |
 //! | [`chunk`], [`lifespan`], [`index`] | chunk records, the lists they are on, lookup by address |
 //! | [`handles`] | the handle table |
-//! | [`dma`], `ring` | copies by DMA; rings of descriptors |
+//! | [`dma`], `ring` | copies by DMA, engines, queues of processes; rings of descriptors |
+//! | [`reset`], [`bar0`] | which copies a reset has disturbed; which registers a process may write |
 //! | [`process`], [`usage`], [`site`] | attach slots, usage counters, allocation sites |
 //! | [`errno`] | every error's number, in one place |
 
 pub mod alloc;
 pub mod arena;
+pub mod bar0;
 pub mod chunk;
 mod dispatch;
 pub mod dma;
@@ -43,6 +45,7 @@ pub mod pool;
 mod poolset;
 pub mod process;
 mod reserve;
+pub mod reset;
 mod ring;
 pub mod site;
 mod sync;

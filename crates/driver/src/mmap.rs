@@ -9,7 +9,9 @@
 //!
 //! A mapping is **read-only** without an error if the caller is not the process that took the
 //! chunk, unless the chunk was taken to live as long as the device (driver 2.27 looks at the
-//! record's own lifespan), or if the file was not opened for writing.
+//! record's own lifespan), or if the file was not opened for writing. The driver's own rings, markers
+//! and carveouts live that long: whoever knows their addresses can map them and write to them, as in
+//! the reference, and a process that does spoils the copies of others.
 //!
 //! **Who holds what.** A record per mapping holds a pin on its chunk, so a free leaves the memory
 //! to the mapping (divergence `pinned-range`; the reference would show it the next owner's). The

@@ -7,18 +7,20 @@
 
 use std::sync::{Arc, Mutex};
 
+use glia_abi::addr::Span;
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::event::{Event, Ids, NoSink, Sink};
 use glia_abi::fault::NoFaults;
-use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId};
 use glia_abi::mem::Location;
 use glia_abi::port::{MachineMemory, Port};
 use glia_abi::sched::{Sched, Tick};
 use glia_abi::transport::Mapping;
-use glia_abi::udma::Direction;
+use glia_abi::udma::{Barrier, Direction, RingId, Transfer};
 use glia_device::{Device, DeviceConfig, HostArena, HostConfig, InlineSched};
 use glia_driver::alloc::AllocRequest;
-use glia_driver::dma::{Dma, DmaConfig, Place, WaitHandle};
+use glia_driver::dma::user::{QueueRequest, RingRequest};
+use glia_driver::dma::{Dma, DmaConfig, Place, Platform, WaitHandle};
 use glia_driver::memory::{DeviceMemory, MemoryConfig};
 
 const DEVICE: DeviceId = DeviceId::new(0);
@@ -61,11 +63,10 @@ impl Joined {
         let config = DmaConfig {
             device: DEVICE,
             profile: arch.profile(),
+            platform: Platform::Hardware,
         };
         let dma = Dma::new(config, port, bytes, Arc::clone(&memory), sched, sink);
-        for core in 0..arch.profile().cores {
-            dma.bring_up(CoreId::new(core)).unwrap();
-        }
+        dma.init_cores(u32::MAX, true).unwrap();
         Self {
             device,
             host,
@@ -140,6 +141,50 @@ fn bytes_go_in_every_direction_on_every_generation() {
                 "{arch}: {from} to {to}"
             );
         }
+    }
+}
+
+/// The process writes descriptors, the driver rings, and the registers tell how far the engine is.
+#[test]
+fn a_process_moves_bytes_on_a_queue_of_its_own() {
+    for arch in Arch::ALL {
+        let joined = Joined::new(arch, Arc::new(NoSink));
+        let (source, source_bytes) = joined.chunk(Location::Host, 0, 4096);
+        let (target, target_bytes) = joined.chunk(Location::Device, 0, 4096);
+        let [tx, rx] = [0, 1].map(|_| joined.chunk(Location::Host, 0, 4096));
+        let ring = |at: Place| RingRequest {
+            chunk: Span::new(at.at, 4096),
+            descs: 64,
+        };
+        let request = QueueRequest {
+            tx: ring(tx.0),
+            rx: ring(rx.0),
+            completions: None,
+            allocatable: false,
+        };
+        let queue = QueueId::new(EngineId::new(9), 4);
+        joined.dma.queue_init(PID, queue, &request).unwrap();
+        source_bytes.write(0, &pattern(4096, 8)).unwrap();
+        let transfer = Transfer {
+            source: source.at,
+            target: target.at,
+            size_bytes: 4096,
+            barrier: Barrier::Write,
+        };
+        let descs = transfer.descriptors(RingId::FIRST, RingId::FIRST).unwrap();
+        let bytes = |words: [u32; 4]| words.map(u32::to_le_bytes).concat();
+        tx.1.write(0, &bytes(descs.0.to_words())).unwrap();
+        rx.1.write(0, &bytes(descs.1.to_words())).unwrap();
+        joined.dma.queue_start(queue, 1, 1).unwrap();
+        assert_eq!(read(&*target_bytes, 4096), pattern(4096, 8));
+        let sides = joined.dma.queue_registers(queue).unwrap();
+        assert_eq!(sides.map(|side| (side.head, side.tail)), [(1, 1); 2]);
+
+        joined.dma.process_exit(PID);
+        let [tx_left, rx_left] = joined.dma.queue_registers(queue).unwrap();
+        assert_eq!(tx_left.base, rx_left.base);
+        assert_eq!((tx_left.head, tx_left.tail), (0, 0));
+        assert_ne!(tx_left.base, tx.0.at);
     }
 }
 

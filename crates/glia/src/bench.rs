@@ -17,6 +17,8 @@
 //!    operations, and the turn counts as the median of its batches;
 //! 4. the figure is the median of the turns, the ratio that of two such medians.
 //!
+//! What is done to the bytes of chunks, copies and fills, has a bench of its own: [`run_copies`].
+//!
 //! [`Report::growth`] compares Glia with itself instead: the same scene with few and with many live
 //! chunks.
 //!
@@ -26,6 +28,7 @@
 
 mod case;
 mod churn;
+mod copy;
 mod herd;
 mod latency;
 mod lookups;
@@ -41,13 +44,16 @@ mod threads;
 mod timing;
 
 use glia_abi::arch::ScaleError;
+use glia_device::{BadHbmRange, DeviceError, HostError};
 use glia_driver::alloc::AllocError;
 use glia_driver::chunk::DeadChunk;
+use glia_driver::dma::DmaError;
 use glia_driver::handles::HandleError;
 use glia_driver::memory::open::OpenError;
 use glia_driver::memory::{InitError, PublishError};
 
 pub use case::{Bar, Case, Effort, HANDLE_CASES, POOL_CASES, UnknownCase};
+pub use copy::{CopyBar, CopyMode, CopyReport, CopyRow, run_copies};
 pub use report::{GrowthRow, Report, Row};
 pub use rng::SEED;
 pub use timing::Op;
@@ -78,8 +84,8 @@ pub struct Step {
     pub total: u64,
 }
 
-/// Why a bench could not be run to its end: each of these but [`Alone`](Self::Alone) is a bug, of
-/// the bench or of the driver.
+/// Why a bench could not be run to its end: each of these but [`Alone`](Self::Alone) and
+/// want of memory is a bug, of the bench or of the driver.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The device's layout was refused.
@@ -103,6 +109,27 @@ pub enum BenchError {
     /// A chunk of a case did not get its handle.
     #[error("a chunk of the bench could not be published")]
     Publish(#[from] PublishError),
+    /// The bench's device could not be had.
+    #[error("the bench's device cannot be had")]
+    Device(#[from] DeviceError),
+    /// Its host memory could not be had.
+    #[error("the host memory of the bench's device cannot be had")]
+    Host(#[from] HostError),
+    /// No room for the window of the copies.
+    #[error("no {size_bytes} bytes of host memory for the bench's copies")]
+    NoHostMemory {
+        /// Bytes asked for.
+        size_bytes: u64,
+    },
+    /// A copy of a case failed.
+    #[error("a copy of the bench failed")]
+    Copy(#[from] DmaError),
+    /// HBM of a case could not be given back.
+    #[error("memory of the bench's device cannot be given back")]
+    Trim(#[from] BadHbmRange),
+    /// The system has no memory for the peer.
+    #[error("no memory for the peer of the bench's copies")]
+    Peer(#[from] std::io::Error),
     /// The second thread of a case never came, or stopped to answer: the system does not run it.
     #[error("the second thread of the bench did not answer for a second")]
     Alone,

@@ -3,6 +3,7 @@
 mod bench;
 mod conform;
 mod explain;
+mod listener;
 mod printable;
 mod run;
 

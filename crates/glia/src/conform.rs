@@ -2,7 +2,8 @@
 //! difference.
 //!
 //! A *golden trace* is a list of operations with what the reference answered, word for word in
-//! `docs/formats/golden-mempool.md`. One file goes this way:
+//! `docs/formats/golden-mempool.md`. (Those of its copies are another kind, which a file's first
+//! line tells: see [`dma`].) One file goes this way:
 //!
 //! 1. [`source`] reads it, packed or plain; [`trace`] checks its first line and reads one record
 //!    after the other into an [operation](op) and what is [expected](trace::Expected) of it;
@@ -22,6 +23,7 @@ pub mod answer;
 pub mod arguments;
 pub mod books;
 pub mod compare;
+pub mod dma;
 pub mod host;
 pub mod judge;
 pub mod op;
@@ -53,12 +55,15 @@ pub fn replay_file(path: &Path, wanted: Wanted) -> FileReport {
     report
 }
 
-/// Replays the text of a trace into a report.
+/// Replays the text of a trace into a report; its first line says of which kind it is.
 ///
 /// # Errors
-/// [`FileError::Trace`] at the first line that is not as the format has it; the report has what was
-/// found before.
+/// [`FileError`] at the first line that is not as the format has it; the report has what was found
+/// before.
 pub fn replay_text(text: &str, wanted: Wanted, report: &mut FileReport) -> Result<(), FileError> {
+    if dma::trace::is_dma(text) {
+        return dma::replay_text(text, wanted, report);
+    }
     let trace = Trace::parse(text)?;
     let mut session = Session::new();
     let mut is_tainted = false;

@@ -31,7 +31,7 @@ pub use process::Process;
 /// Which machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Model {
-    /// Trn1: arch V2, two cores and 32 GiB a device.
+    /// Trn1 and Inf2: arch V2, two cores and 32 GiB a device.
     Trn1,
     /// Trn2: arch V3, eight cores and 96 GiB a device.
     Trn2,
@@ -63,10 +63,13 @@ impl Model {
         }
     }
 
-    /// The machine of this name.
+    /// The machine of this name; `inf2` has the devices of a Trn1.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|model| model.name() == name)
+        match name {
+            "inf2" => Some(Self::Trn1),
+            name => Self::ALL.into_iter().find(|model| model.name() == name),
+        }
     }
 }
 

@@ -6,6 +6,9 @@
 //!                └─ which pattern was written where, by object
 //! ```
 //!
+//! Every read is compared twice: what came back, and what lies in HBM, looked at past runtime and
+//! driver.
+//!
 //! The run ends at the first operation that does not end as its line expects. What it leaves live is
 //! part of the answer; it is given back when the machine goes.
 //!
@@ -23,9 +26,14 @@ use std::sync::Arc;
 
 use glia_abi::addr::access_fits;
 use glia_abi::handle::{DeviceId, Pid};
+use glia_abi::mem::Location;
+use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
+use glia_abi::transport::Mapping;
 use glia_runtime::dml::UsageTable;
-use glia_runtime::{AllocSpec, Core, Dmem, Runtime, RuntimeConfig, RuntimeError};
+use glia_runtime::{
+    AllocSpec, Core, Dmem, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor,
+};
 
 use crate::machine::{Machine, MachineConfig, MachineError};
 use crate::workload::{Alloc, Fault, Op, Range, Reader, Step, WorkloadError};
@@ -37,6 +45,8 @@ use written::Written;
 const PID: Pid = Pid::new(1000);
 /// Bytes that are written or read by one call: what a program would do that streams.
 const PIECE_BYTES: u64 = 8 << 20;
+/// What stands in a buffer before it is read into.
+const UNREAD: u8 = 0xdb;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -73,6 +83,19 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Counts an operation that ended as its line expects.
+    fn add(&mut self, step: &Step<'_>) {
+        *match step.op {
+            Op::Alloc(_) => &mut self.allocs,
+            Op::Write { .. } => &mut self.writes,
+            Op::Read { .. } => &mut self.reads,
+            Op::Free { .. } => &mut self.frees,
+        } += 1;
+        if step.expect != NrtStatus::Success {
+            self.expected_errors += 1;
+        }
+    }
+
     /// All operations.
     #[must_use]
     pub fn operations(&self) -> u64 {
@@ -177,6 +200,7 @@ pub fn play(source: impl BufRead) -> Result<Played, PlayError> {
 
 /// A workload in the middle of its run.
 struct Player {
+    machine: Machine,
     runtime: Runtime,
     memo: Arc<Memo>,
     objects: HashMap<String, Object>,
@@ -185,14 +209,47 @@ struct Player {
     piece: Vec<u8>,
     /// The pattern that they are compared with.
     wanted: Vec<u8>,
+    /// What lies in HBM.
+    direct: Vec<u8>,
 }
 
 /// Memory that the workload has taken.
 struct Object {
-    memory: Dmem,
+    memory: Memory,
+    /// Its bytes in HBM, past runtime and driver; `None` for host memory.
+    hbm: Option<Arc<dyn Mapping>>,
     /// The line that took it.
     line: u64,
     written: Written,
+}
+
+/// What the runtime gave.
+enum Memory {
+    Tensor(Tensor),
+    Block(Dmem),
+}
+
+impl Memory {
+    fn block(&self) -> &Dmem {
+        match self {
+            Self::Tensor(tensor) => tensor.memory(),
+            Self::Block(block) => block,
+        }
+    }
+
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
+        match self {
+            Self::Tensor(tensor) => tensor.write(offset_bytes, bytes),
+            Self::Block(block) => block.write(offset_bytes, bytes),
+        }
+    }
+
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
+        match self {
+            Self::Tensor(tensor) => tensor.read(offset_bytes, into),
+            Self::Block(block) => block.read(offset_bytes, into),
+        }
+    }
 }
 
 impl Player {
@@ -205,12 +262,14 @@ impl Player {
         let runtime =
             Runtime::open(machine.process(PID), devices, config).map_err(PlayError::Open)?;
         Ok(Self {
+            machine: machine.clone(),
             runtime,
             memo,
             objects: HashMap::new(),
             counts: Counts::default(),
             piece: Vec::new(),
             wanted: Vec::new(),
+            direct: Vec::new(),
         })
     }
 
@@ -225,24 +284,11 @@ impl Player {
     fn step(&mut self, step: &Step<'_>) -> Result<Result<(), Box<Failure>>, Fault> {
         self.memo.clear();
         let done = match &step.op {
-            Op::Alloc(alloc) => {
-                let done = self.alloc(step.line, alloc)?;
-                self.counts.allocs += 1;
-                done
-            }
-            Op::Write { id, range, seed } => {
-                let done = self.write(id, *range, Pattern(*seed))?;
-                self.counts.writes += 1;
-                done
-            }
-            Op::Read { id, range } => {
-                let done = self.read(id, *range)?;
-                self.counts.reads += 1;
-                done
-            }
+            Op::Alloc(alloc) => self.alloc(step.line, alloc)?,
+            Op::Write { id, range, seed } => self.write(id, *range, Pattern(*seed))?,
+            Op::Read { id, range } => self.read(id, *range)?,
             Op::Free { id } => {
                 self.objects.remove(*id).ok_or_else(|| no_object(id))?;
-                self.counts.frees += 1;
                 Ok(())
             }
         };
@@ -251,9 +297,7 @@ impl Player {
             Err(found) => found,
         };
         if found.status() == Some(step.expect) {
-            if step.expect != NrtStatus::Success {
-                self.counts.expected_errors += 1;
-            }
+            self.counts.add(step);
             return Ok(Ok(()));
         }
         Ok(Err(Box::new(Failure {
@@ -265,17 +309,18 @@ impl Player {
         })))
     }
 
-    fn alloc(&mut self, line: u64, alloc: &Alloc<'_>) -> Result<Result<(), Found>, Fault> {
-        if let Some(object) = self.objects.get(alloc.id) {
-            return Err(Fault::SecondObject {
-                id: alloc.id.to_owned(),
-                since: object.line,
-            });
-        }
+    /// Takes memory the way a program would.
+    fn take(&self, alloc: &Alloc<'_>) -> Result<Memory, RuntimeError> {
         let core = Core {
             device: alloc.device,
             core: alloc.core,
         };
+        let is_device = alloc.location == Location::Device;
+        if is_device && alloc.usage == MemUsage::Tensor && alloc.align_bytes == 0 {
+            let (place, bytes) = (Placement::Device, alloc.size_bytes);
+            return Tensor::allocate(&self.runtime, core, place, bytes, alloc.name)
+                .map(Memory::Tensor);
+        }
         let spec = AllocSpec {
             size_bytes: alloc.size_bytes,
             align_bytes: alloc.align_bytes,
@@ -284,12 +329,27 @@ impl Player {
             channel: None,
             hint: Some(alloc.name),
         };
-        let memory = match self.runtime.allocate(core, &spec) {
+        self.runtime.allocate(core, &spec).map(Memory::Block)
+    }
+
+    fn alloc(&mut self, line: u64, alloc: &Alloc<'_>) -> Result<Result<(), Found>, Fault> {
+        if let Some(object) = self.objects.get(alloc.id) {
+            return Err(Fault::SecondObject {
+                id: alloc.id.to_owned(),
+                since: object.line,
+            });
+        }
+        let memory = match self.take(alloc) {
             Ok(memory) => memory,
             Err(error) => return Ok(Err(error.into())),
         };
+        let device = self.machine.devices().get(alloc.device.index());
+        let hbm = device
+            .filter(|_| alloc.location == Location::Device)
+            .and_then(|device| device.mapping(memory.block().pa(), alloc.size_bytes));
         let object = Object {
             memory,
+            hbm,
             line,
             written: Written::default(),
         };
@@ -304,8 +364,8 @@ impl Player {
         pattern: Pattern,
     ) -> Result<Result<(), Found>, Fault> {
         let object = self.objects.get_mut(id).ok_or_else(|| no_object(id))?;
-        let (mut at, size_bytes) = range.of(object.memory.size_bytes());
-        if let Err(error) = in_bounds(&object.memory, at, size_bytes) {
+        let (mut at, size_bytes) = range.of(object.memory.block().size_bytes());
+        if let Err(error) = in_bounds(object.memory.block(), at, size_bytes) {
             return Ok(Err(error.into()));
         }
         let end = at + size_bytes;
@@ -327,13 +387,15 @@ impl Player {
 
     fn read(&mut self, id: &str, range: Range) -> Result<Result<(), Found>, Fault> {
         let object = self.objects.get(id).ok_or_else(|| no_object(id))?;
-        let (mut at, size_bytes) = range.of(object.memory.size_bytes());
-        if let Err(error) = in_bounds(&object.memory, at, size_bytes) {
+        let (mut at, size_bytes) = range.of(object.memory.block().size_bytes());
+        if let Err(error) = in_bounds(object.memory.block(), at, size_bytes) {
             return Ok(Err(error.into()));
         }
         let end = at + size_bytes;
         while at < end {
             let piece = resized(&mut self.piece, PIECE_BYTES.min(end - at));
+            // Not what the last write left there.
+            piece.fill(UNREAD);
             if let Err(error) = object.memory.read(at, piece) {
                 return Ok(Err(error.into()));
             }
@@ -343,13 +405,17 @@ impl Player {
                 let wanted = resized(&mut self.wanted, to - from);
                 pattern.fill(from, wanted);
                 let found = part(piece, from - at, to - from);
-                if let Some(index) = first_difference(found, wanted) {
-                    return Ok(Err(Found::Differs {
-                        offset_bytes: from + index as u64,
-                        found: found[index],
-                        written: wanted[index],
-                        seed: pattern.0,
-                    }));
+                if let Some(differs) = difference(from, found, wanted, pattern) {
+                    return Ok(Err(differs));
+                }
+                // A fault that a write and a read undo for each other shows only there.
+                if let Some(hbm) = &object.hbm {
+                    let found = resized(&mut self.direct, to - from);
+                    let is_read = hbm.read(from, found).is_ok();
+                    debug_assert!(is_read, "the mapping is as long as the object");
+                    if let Some(differs) = difference(from, found, wanted, pattern) {
+                        return Ok(Err(differs));
+                    }
                 }
                 self.counts.verified_bytes += to - from;
             }
@@ -399,12 +465,17 @@ fn part(piece: &[u8], offset_bytes: u64, size_bytes: u64) -> &[u8] {
     &piece[offset_bytes as usize..][..size_bytes as usize]
 }
 
-fn first_difference(found: &[u8], wanted: &[u8]) -> Option<usize> {
+/// The first byte that is not as written, at its offset in the object.
+fn difference(offset_bytes: u64, found: &[u8], wanted: &[u8], pattern: Pattern) -> Option<Found> {
     if found == wanted {
         return None;
     }
-    found
-        .iter()
-        .zip(wanted)
-        .position(|(one, other)| one != other)
+    let mut both = (offset_bytes..).zip(found.iter().zip(wanted));
+    let (offset_bytes, (&found, &written)) = both.find(|(_, (one, other))| one != other)?;
+    Some(Found::Differs {
+        offset_bytes,
+        found,
+        written,
+        seed: pattern.0,
+    })
 }

@@ -1,4 +1,4 @@
-//! `glia bench pool` and `glia bench handles` as a user sees them. What things cost is not
+//! `glia bench pool`, `handles` and `copy` as a user sees them. What things cost is not
 //! asserted: that depends on the machine and on who else is on it.
 
 #![expect(
@@ -168,4 +168,36 @@ fn an_unknown_case_is_answered_with_those_there_are() {
             assert!(stderr.contains(case), "{case} is missing in: {stderr}");
         }
     }
+}
+
+#[test]
+fn json_of_copies_has_every_mode_and_exactly_the_agreed_keys() {
+    let rows = rows(&["copy", "--quick", "--json"]);
+    let agreed = [
+        "bytes",
+        "case",
+        "glia_gbps",
+        "hot",
+        "memcpy_gbps",
+        "mode",
+        "ratio",
+    ];
+    for row in &rows {
+        let mut keys: Vec<_> = row.as_object().unwrap().keys().collect();
+        keys.sort_unstable();
+        assert_eq!(keys, agreed);
+        assert!(row["glia_gbps"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for mode in ["h2d", "d2h", "d2d", "batch", "memset", "first_touch"] {
+        assert!(rows.iter().any(|row| row["mode"] == mode), "{mode}");
+    }
+}
+
+#[test]
+fn the_table_of_copies_holds_the_modes_that_were_asked_for() {
+    let text = stdout(&["copy", "--quick", "--mode", "d2d"]);
+    assert!(text.contains("| d2d_64k_cold"), "{text}");
+    assert!(!text.contains("| h2d_"), "{text}");
+    assert!(text.contains("A QUICK RUN"), "{text}");
+    bench(&["copy", "--mode", "h3d"]).assert().code(2);
 }

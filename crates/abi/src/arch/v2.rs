@@ -1,6 +1,6 @@
 //! V2: Trn1 and Inf2 (driver 2.27 address map).
 
-use super::{Arch, ArchProfile, EngineRow, WaitTimes};
+use super::{Arch, ArchProfile, EngineRow, SideRow, WaitTimes};
 
 /// V2.
 pub const PROFILE: ArchProfile = ArchProfile {
@@ -32,6 +32,29 @@ pub const PROFILE: ArchProfile = ArchProfile {
         },
     ],
     engine_size_bytes: 0x4_0000,
+    side_rows: &[
+        SideRow {
+            first: 0,
+            end: 16,
+            base: 0x3040_0000,
+        },
+        SideRow {
+            first: 16,
+            end: 32,
+            base: 0x30b0_0000,
+        },
+        SideRow {
+            first: 32,
+            end: 33,
+            base: 0x3064_0000,
+        },
+        SideRow {
+            first: 33,
+            end: 34,
+            base: 0x30d4_0000,
+        },
+    ],
+    side_size_bytes: 0x7000,
     cores_per_h2t_engine: 1,
     h2t_engine_first: 32,
     cores_per_channel: 1,

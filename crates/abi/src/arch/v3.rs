@@ -1,6 +1,6 @@
 //! V3: Trn2 (driver 2.27 address map).
 
-use super::{Arch, ArchProfile, EngineRow, WaitTimes};
+use super::{Arch, ArchProfile, EngineRow, SideRow, WaitTimes};
 
 /// V3.
 pub const PROFILE: ArchProfile = ArchProfile {
@@ -15,6 +15,8 @@ pub const PROFILE: ArchProfile = ArchProfile {
     engines: 132,
     engine_rows: &ENGINE_ROWS,
     engine_size_bytes: 0x10_0000,
+    side_rows: &SIDE_ROWS,
+    side_size_bytes: 0x2_0000,
     cores_per_h2t_engine: 2,
     h2t_engine_first: 128,
     cores_per_channel: 2,
@@ -63,5 +65,30 @@ pub(super) const ENGINE_ROWS: [EngineRow; 8] = [
     EngineRow {
         first: 131,
         base: 0x4690_0000,
+    },
+];
+
+/// The interrupt masks of the compute engines (recorded register traffic of driver 2.24.7). V4 has
+/// the same (uncertain).
+pub(super) const SIDE_ROWS: [SideRow; 4] = [
+    SideRow {
+        first: 0,
+        end: 32,
+        base: 0x8c00_0000,
+    },
+    SideRow {
+        first: 32,
+        end: 64,
+        base: 0x9c40_0000,
+    },
+    SideRow {
+        first: 64,
+        end: 96,
+        base: 0xac00_0000,
+    },
+    SideRow {
+        first: 96,
+        end: 128,
+        base: 0xbc40_0000,
     },
 ];

@@ -1,7 +1,7 @@
 //! V4: Trn3 (driver 2.27 address map). The numbers come from a header newer than 2.27.4 (uncertain
 //! for that release); the bases are those of V3.
 
-use super::v3::ENGINE_ROWS;
+use super::v3::{ENGINE_ROWS, SIDE_ROWS};
 use super::{Arch, ArchProfile, WaitTimes};
 
 /// V4.
@@ -17,6 +17,8 @@ pub const PROFILE: ArchProfile = ArchProfile {
     engines: 132,
     engine_rows: &ENGINE_ROWS,
     engine_size_bytes: 0x10_0000,
+    side_rows: &SIDE_ROWS,
+    side_size_bytes: 0x2_0000,
     cores_per_h2t_engine: 2,
     h2t_engine_first: 128,
     cores_per_channel: 2,

@@ -1,32 +1,73 @@
 //! Moving the bytes of one descriptor pair: the only place where an engine touches what an address
 //! names.
 //!
-//! Bytes are moved by a plain memcpy, and by a memmove where source and target overlap: a
-//! descriptor reads all of its source before it writes. Four aligned bytes are a **word**: it is
-//! stored at once and after everything that the queue wrote before it (`Release`), so that whoever
-//! finds the marker finds the batch. (Streaming stores are not ordered by that. Whoever brings them
-//! in fences before the word is stored.)
+//! Bytes are moved as if by a memmove: a descriptor reads all of its source before it writes. How
+//! they are *written* is chosen for each descriptor:
+//!
+//! ```text
+//!   less than 4 KiB                              plainly
+//!   target touched within the last 20 MiB        plainly           (udma/reuse.rs)
+//!   host memory, in a stretch below 2 MiB        plainly           [`Stretch`]
+//!   anything else                                past the caches   (memory/stream.rs)
+//! ```
+//!
+//! Neither a size nor a clock could tell: 1 MiB that the caches hold is copied twice as fast
+//! plainly, 1 MiB that they do not hold half as fast. Host memory is mostly read by a program soon
+//! after, from the caches if it is not too much.
+//!
+//! Four aligned bytes are a **word**: it is stored at once and after everything that the queue
+//! wrote before it (`Release`), so that whoever finds the marker finds the batch. Streaming stores
+//! are not ordered by that; so the copy that makes them fences before it returns, on this thread.
 //!
 //! Descriptors run one at a time and in order, so every barrier is kept.
 
 use glia_abi::addr::BusAddr;
 use glia_abi::event::EngineFault;
 use glia_abi::sync::Ordering;
-use glia_abi::udma::{Direction, MARKER_SIZE_BYTES};
+use glia_abi::udma::{Direction, MARKER_SIZE_BYTES, RxDesc};
 
 use crate::bus::{Bus, Located};
-use crate::memory::{Bytes, BytesMut};
+use crate::memory::{Bytes, BytesMut, Stores};
 
-/// Moves `size_bytes`.
+/// Less than this is always written plainly, and not remembered: a fence costs more than it saves.
+const STREAM_SIZE_MIN: u64 = 4 << 10;
+/// Host memory is written past the caches from so many bytes on that follow each other.
+const STRETCH_SIZE_MIN: u64 = 2 << 20;
+
+/// The bytes of host memory that a queue writes one behind the other, over several descriptors.
+#[derive(Default)]
+pub(crate) struct Stretch {
+    /// Where it goes on.
+    end: Option<BusAddr>,
+    size_bytes: u64,
+    /// Whether it has [`STRETCH_SIZE_MIN`], or will have.
+    is_long: bool,
+}
+
+/// What one pair moves.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) source: BusAddr,
+    pub(crate) target: BusAddr,
+    pub(crate) size_bytes: u64,
+}
+
+/// Moves the bytes of a pair. `ahead` are the descriptors of the receiving side behind it, as far
+/// as they are known.
 ///
 /// # Errors
 /// [`EngineFault::Address`] if either range is nothing, or a pin has ended; nothing is moved then.
 pub(crate) fn execute(
     bus: &Bus,
-    source: BusAddr,
-    target: BusAddr,
-    size_bytes: u64,
+    pair: Pair,
+    stretch: &mut Stretch,
+    ahead: impl Iterator<Item = RxDesc>,
 ) -> Result<(), EngineFault> {
+    let Pair {
+        source,
+        target,
+        size_bytes,
+    } = pair;
     let abort = |direction, at| EngineFault::Address {
         direction,
         at,
@@ -50,19 +91,112 @@ pub(crate) fn execute(
     };
     let from = from.ok_or(abort(Direction::Tx, source))?;
     let to = to.ok_or(abort(Direction::Rx, target))?;
-    move_bytes(from, to);
+    if size_bytes == MARKER_SIZE_BYTES {
+        move_word(from, to);
+        return Ok(());
+    }
+    let stores = if size_bytes < STREAM_SIZE_MIN {
+        Stores::Cached
+    } else {
+        let is_near = bus
+            .reuse
+            .note(from.address(), to.bytes().address(), size_bytes);
+        let is_wanted_soon = bus.is_host(target) && !stretch.is_long_with(pair, ahead);
+        match is_near || is_wanted_soon {
+            true => Stores::Cached,
+            false => Stores::Streamed,
+        }
+    };
+    from.copy_to(to, stores);
     Ok(())
 }
 
-fn move_bytes(from: Bytes<'_>, to: BytesMut<'_>) {
-    if from.size_bytes() == MARKER_SIZE_BYTES
-        && let Some(word) = to.word()
-    {
-        let mut value = [0; 4];
-        from.read(&mut value);
-        // ORDER: pairs with the Acquire of whoever waits for the word, `Queue::await_word`.
-        word.store(u32::from_ne_bytes(value), Ordering::Release);
-    } else {
-        from.copy_to(to);
+fn move_word(from: Bytes<'_>, to: BytesMut<'_>) {
+    let Some(word) = to.word() else {
+        return from.copy_to(to, Stores::Cached);
+    };
+    let mut value = [0; size_of::<u32>()];
+    from.read(&mut value);
+    // ORDER: pairs with the Acquire of whoever waits for the word, `Queue::await_word`. Streaming
+    // stores of earlier pairs are behind a fence by now, see `Stores::Streamed`.
+    word.store(u32::from_ne_bytes(value), Ordering::Release);
+}
+
+impl Stretch {
+    /// Adds a pair to the stretch, or begins a new one with it; says whether it is long.
+    fn is_long_with(&mut self, pair: Pair, ahead: impl Iterator<Item = RxDesc>) -> bool {
+        let end = pair.target.checked_add(pair.size_bytes);
+        if self.end != Some(pair.target) {
+            self.is_long = pair.size_bytes + follows(end, ahead) >= STRETCH_SIZE_MIN;
+            self.size_bytes = 0;
+        }
+        self.end = end;
+        self.size_bytes += pair.size_bytes;
+        self.is_long |= self.size_bytes >= STRETCH_SIZE_MIN;
+        self.is_long
+    }
+}
+
+/// How many bytes from `end` on the descriptors write one behind the other; that it is a long
+/// stretch is enough to know.
+fn follows(mut end: Option<BusAddr>, ahead: impl Iterator<Item = RxDesc>) -> u64 {
+    let mut size_bytes = 0;
+    for desc in ahead {
+        if size_bytes >= STRETCH_SIZE_MIN || Some(desc.target) != end {
+            break;
+        }
+        size_bytes += desc.len_ctrl.size_bytes();
+        end = desc.target.checked_add(desc.len_ctrl.size_bytes());
+    }
+    size_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use glia_abi::udma::{Barrier, RingId, Transfer};
+
+    use super::*;
+
+    fn pair(at: u64) -> Pair {
+        Pair {
+            source: BusAddr::new(0),
+            target: BusAddr::new(at),
+            size_bytes: 65_536,
+        }
+    }
+
+    fn descs(at: u64, count: u64) -> impl Iterator<Item = RxDesc> {
+        (0..count).map(move |index| {
+            let transfer = Transfer {
+                source: BusAddr::new(0),
+                target: BusAddr::new(at + index * 65_536),
+                size_bytes: 65_536,
+                barrier: Barrier::None,
+            };
+            transfer
+                .descriptors(RingId::FIRST, RingId::FIRST)
+                .unwrap()
+                .1
+        })
+    }
+
+    #[test]
+    fn a_stretch_is_long_from_its_first_descriptor_on_if_2_mib_follow_each_other() {
+        let ahead = |count| descs(65_536, count);
+        assert!(Stretch::default().is_long_with(pair(0), ahead(31)));
+        assert!(!Stretch::default().is_long_with(pair(0), ahead(30)));
+        assert!(!Stretch::default().is_long_with(pair(0), ahead(30).chain(descs(0, 9))));
+    }
+
+    #[test]
+    fn a_stretch_that_is_seen_piece_by_piece_becomes_long_and_a_jump_ends_it() {
+        let mut stretch = Stretch::default();
+        let mut is_long = |at| stretch.is_long_with(pair(at), descs(0, 0));
+        for index in 0..31 {
+            assert!(!is_long(index * 65_536));
+        }
+        assert!(is_long(31 * 65_536));
+        assert!(is_long(32 * 65_536));
+        assert!(!is_long(99 * 65_536));
     }
 }

@@ -41,7 +41,7 @@ use glia_abi::udma::{
     DESC_SIZE_BYTES, DESC_WORDS, Direction, LenCtrl, MetaCtrl, RingId, RxDesc, TxDesc,
 };
 
-use super::copy;
+use super::copy::{self, Pair, Stretch};
 use crate::bus::Bus;
 
 /// Pairs that one step executes at most: whoever else has work gets a turn.
@@ -60,7 +60,8 @@ pub(crate) struct Queue {
     waiters: AtomicU32,
     on: WaitOn,
     worker: OnceLock<WorkerId>,
-    running: Mutex<()>,
+    /// With what only a step needs.
+    running: Mutex<Stretch>,
 }
 
 /// One ring, and its registers.
@@ -170,7 +171,7 @@ impl Queue {
             waiters: AtomicU32::new(0),
             on: bus.sched.wait_on(),
             worker: OnceLock::new(),
-            running: Mutex::new(()),
+            running: Mutex::default(),
         }
     }
 
@@ -346,12 +347,14 @@ impl Queue {
         }
     }
 
-    /// Executes one pair, at this slot of either ring.
+    /// Executes one pair, at this slot of either ring; `ahead` are the descriptors behind `rx`.
     fn execute(
         &self,
         index: u64,
         tx: (TxDesc, Slot),
         rx: (RxDesc, Slot),
+        stretch: &mut Stretch,
+        ahead: impl Iterator<Item = RxDesc>,
     ) -> Result<u64, EngineFault> {
         let ((tx, tx_slot), (rx, rx_slot)) = (tx, rx);
         check_lap(Direction::Tx, tx_slot, tx.len_ctrl)?;
@@ -364,7 +367,12 @@ impl Queue {
                 rx_size_bytes,
             });
         }
-        copy::execute(&self.bus, tx.source, rx.target, size_bytes)?;
+        let pair = Pair {
+            source: tx.source,
+            target: rx.target,
+            size_bytes,
+        };
+        copy::execute(&self.bus, pair, stretch, ahead)?;
         if self.bus.detail >= glia_abi::event::Detail::Descriptors {
             self.tell(&Event::Moved {
                 index,
@@ -378,7 +386,7 @@ impl Queue {
 
     /// Executes up to so many pairs; says how many bytes they moved, and how many they were, and
     /// the fault that ended them.
-    fn run(&self, pairs: u64) -> (u64, u64, Option<EngineFault>) {
+    fn run(&self, pairs: u64, stretch: &mut Stretch) -> (u64, u64, Option<EngineFault>) {
         let [tx, rx] = &self.sides;
         let (mut done, mut moved_bytes) = (0, 0);
         while done < pairs {
@@ -389,21 +397,34 @@ impl Queue {
             let tx_left = tx.ring_len().saturating_sub(tx_slot.index);
             let rx_left = rx.ring_len().saturating_sub(rx_slot.index);
             let straight = (pairs - done).min(tx_left).min(rx_left);
+            if straight == 0 {
+                // A length of 0 was written while descriptors were posted.
+                let direction = if tx_left == 0 {
+                    Direction::Tx
+                } else {
+                    Direction::Rx
+                };
+                return (done, moved_bytes, Some(EngineFault::NotReady { direction }));
+            }
             let tx_descs = self.descriptors(Direction::Tx, tx_slot, straight);
             let rx_descs = self.descriptors(Direction::Rx, rx_slot, straight);
             let (tx_descs, rx_descs) = match (tx_descs, rx_descs) {
                 (Ok(tx_descs), Ok(rx_descs)) => (tx_descs, rx_descs),
                 (Err(fault), _) | (_, Err(fault)) => return (done, moved_bytes, Some(fault)),
             };
-            for (step, (tx_desc, rx_desc)) in (0..).zip(tx_descs.iter().zip(rx_descs)) {
+            for (step, (tx_desc, rx_desc)) in tx_descs.iter().zip(rx_descs).enumerate() {
                 // A doorbell may have stopped the queue meanwhile.
                 if self.stopped.load(Ordering::Relaxed) != 0 {
                     return (done, moved_bytes, None);
                 }
                 let tx_desc = TxDesc::from_words(load(tx_desc));
                 let rx_desc = RxDesc::from_words(load(rx_desc));
+                let behind = rx_descs.iter().skip(step + 1);
+                let ahead = behind.map(|desc| RxDesc::from_words(load(desc)));
+                let step = step as u64;
                 let index = tx_position + step;
-                match self.execute(index, (tx_desc, tx_slot), (rx_desc, rx_slot)) {
+                let (sent, received) = ((tx_desc, tx_slot), (rx_desc, rx_slot));
+                match self.execute(index, sent, received, stretch, ahead) {
                     Ok(size_bytes) => moved_bytes += size_bytes,
                     Err(fault) => return (done, moved_bytes, Some(fault)),
                 }
@@ -471,9 +492,9 @@ impl Queue {
 impl Worker for Queue {
     fn step(&self, _now: Tick) -> Step {
         let more = {
-            let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stretch = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             let first = self.side(Direction::Tx).retired.load(Ordering::Relaxed);
-            let (done, size_bytes, fault) = self.run(self.ready().min(STEP_PAIRS));
+            let (done, size_bytes, fault) = self.run(self.ready().min(STEP_PAIRS), &mut stretch);
             if done > 0 {
                 // CAST: at most STEP_PAIRS.
                 #[expect(clippy::cast_possible_truncation, reason = "see CAST")]

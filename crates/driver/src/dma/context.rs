@@ -2,7 +2,8 @@
 //!
 //! Context 0 belongs to whoever holds the ring for a synchronous copy. Contexts 1 and 2 take turns:
 //! an asynchronous copy names its predecessor, gets the other one, and waits for the predecessor
-//! after it has been staged itself, so that the engine always has something to do.
+//! after it has been staged itself, so that the engine always has something to do. A batch that is
+//! staged again, after a reset of the device, stays in flight.
 //!
 //! ```text
 //!            staged               marker came
@@ -17,6 +18,9 @@ use std::fmt;
 
 use glia_abi::handle::Pid;
 use glia_abi::port::TimedOut;
+use glia_abi::sched::Tick;
+
+use super::split::Run;
 
 /// Contexts of a ring.
 pub(crate) const CONTEXTS: usize = 3;
@@ -135,6 +139,12 @@ pub(crate) struct Batch {
     /// Descriptors of each side, the marker included; 0 for a copy of 0 bytes, which has nothing to
     /// wait for.
     pub(super) pairs: u32,
+    /// What it moves, to stage it again.
+    pub(super) run: Run,
+    /// The queue's count of pairs before it: the order in which batches were staged.
+    pub(super) first: u64,
+    /// When it was staged; 0 where nothing is ever tried again.
+    pub(super) started: Tick,
 }
 
 /// What a context is doing.
@@ -159,6 +169,8 @@ pub(crate) enum Context {
 pub(super) enum Turn {
     /// A batch was staged.
     Staged(Batch),
+    /// The same batch was staged again, in a ring that was set up afresh.
+    StagedAgain(Batch),
     /// The marker came.
     Done,
     /// The ring failed.
@@ -179,14 +191,19 @@ impl Context {
     /// The state after a turn; `None` if that cannot happen in this state.
     pub(super) const fn after(self, turn: Turn) -> Option<Self> {
         match (self, turn) {
-            (Self::Idle, Turn::Staged(batch)) => Some(Self::InFlight(batch)),
+            (Self::Idle, Turn::Staged(batch)) | (Self::InFlight(_), Turn::StagedAgain(batch)) => {
+                Some(Self::InFlight(batch))
+            }
             (Self::InFlight(_), Turn::Done) | (Self::Failed { .. }, Turn::Forgotten) => {
                 Some(Self::Idle)
             }
             (Self::InFlight(Batch { by, .. }), Turn::Lost(why)) => Some(Self::Failed { by, why }),
-            (Self::Idle, Turn::Done | Turn::Lost(_) | Turn::Forgotten)
+            (Self::Idle, Turn::StagedAgain(_) | Turn::Done | Turn::Lost(_) | Turn::Forgotten)
             | (Self::InFlight(_), Turn::Staged(_) | Turn::Forgotten)
-            | (Self::Failed { .. }, Turn::Staged(_) | Turn::Done | Turn::Lost(_)) => None,
+            | (
+                Self::Failed { .. },
+                Turn::Staged(_) | Turn::StagedAgain(_) | Turn::Done | Turn::Lost(_),
+            ) => None,
         }
     }
 }

@@ -3,14 +3,18 @@
 use glia_abi::event::Event;
 use glia_abi::handle::Pid;
 use glia_abi::port::{NotCompleted, TimedOut};
-use glia_abi::sched::SleepGuard;
+use glia_abi::sched::{SleepGuard, Tick};
 use glia_abi::udma::{Direction, MARKER};
 
 use super::DmaError;
+use super::budget::{Awaited, budget};
 use super::context::{Batch, Context, Slot, Turn, WaitHandle};
 use super::lane::{H2tRing, Hold, Lane, Links};
 use super::split::Run;
 use crate::ring::StageError;
+
+/// How often a batch that a reset has disturbed is staged again (the reference does not count).
+const RETRIES_MAX: u32 = 3;
 
 /// A ring that is held for one operation.
 pub(crate) struct Held<'a> {
@@ -128,17 +132,27 @@ impl<'a> Held<'a> {
     /// Stages a batch in an idle context and announces it. A batch of 0 bytes is nothing but a
     /// context in use.
     fn stage(&mut self, slot: Slot, run: &Run) -> Result<(), DmaError> {
+        let batch = Batch {
+            by: self.by,
+            pairs: 0,
+            run: *run,
+            first: self.ring.pair.announced(),
+            started: Tick(0),
+        };
+        let batch = if run.size_bytes() == 0 {
+            batch
+        } else {
+            self.announce(slot, batch)?
+        };
+        self.turn(slot, Turn::Staged(batch));
+        Ok(())
+    }
+
+    /// Writes a batch into the ring and rings the doorbells; says what the batch is now. After a
+    /// refusal the ring is as it was.
+    fn announce(&mut self, slot: Slot, batch: Batch) -> Result<Batch, DmaError> {
         let links = self.links;
-        if run.size_bytes() == 0 {
-            self.turn(
-                slot,
-                Turn::Staged(Batch {
-                    by: self.by,
-                    pairs: 0,
-                }),
-            );
-            return Ok(());
-        }
+        let run = batch.run;
         let queue = self.ring.pair.queue();
         let refusal = |error| match error {
             StageError::NoRoom { pairs, available } => DmaError::NoRoom {
@@ -149,6 +163,7 @@ impl<'a> Held<'a> {
             StageError::Memory(error) => DmaError::Memory(error),
             StageError::Size(error) => DmaError::Size(error),
         };
+        let started = links.stamp();
         let data_descs = run.data_descs();
         let mut staging = self
             .ring
@@ -163,39 +178,52 @@ impl<'a> Held<'a> {
         staging.push(&marker).map_err(refusal)?;
 
         let batch = Batch {
-            by: self.by,
             pairs: staging.pairs(),
+            first: self.ring.pair.announced(),
+            started,
+            ..batch
         };
-        self.turn(slot, Turn::Staged(batch));
         // Told before the doorbells, since in inline mode the engine runs inside them.
         let staged = Event::BatchStaged {
             context: slot.number(),
-            first: self.ring.pair.announced(),
+            first: batch.first,
             data_descs,
             size_bytes: run.size_bytes(),
         };
-        self.tell(self.by, &staged);
+        self.tell(batch.by, &staged);
         self.ring.pair.publish(&*links.port, staging);
-        Ok(())
+        Ok(batch)
     }
 
     /// Waits for a context's marker and gives the slots back; the context is idle then, also after
     /// an error. `pipelined` if another batch was staged behind it.
     fn complete(&mut self, slot: Slot, pipelined: bool) -> Result<(), DmaError> {
         let links = self.links;
-        let Batch { by, pairs } = self.in_flight(slot)?;
+        let Batch { by, pairs, .. } = self.in_flight(slot)?;
         if pairs == 0 {
             self.turn(slot, Turn::Done);
             return Ok(());
         }
-        let budget = links.profile.wait.budget(pairs, pipelined);
         let queue = self.ring.pair.queue();
-        let words = self.ring.markers.words(&*links.host, slot)?;
-        let polls = match links.port.await_word(queue, words.poll, MARKER, budget) {
-            Ok(polls) => polls,
-            Err(why) => return self.after_timeout(slot, why),
+        let mut awaited = Awaited {
+            descs: pairs,
+            is_pipelined: pipelined,
+            is_d2d: false,
         };
-        words.arm();
+        let mut retries = 0;
+        let polls = loop {
+            let words = self.ring.markers.words(&*links.host, slot)?;
+            let budget = budget(&links.profile.wait, links.platform, awaited);
+            match links.port.await_word(queue, words.poll, MARKER, budget) {
+                Ok(polls) => {
+                    words.arm();
+                    break polls;
+                }
+                Err(why) => self.after_timeout(slot, why, retries)?,
+            }
+            retries += 1;
+            awaited.is_pipelined = false;
+        };
         let context = slot.number();
         self.tell(by, &Event::BatchDone { context, polls });
         self.ring.pair.acknowledge(pairs);
@@ -207,39 +235,111 @@ impl<'a> Held<'a> {
         Ok(())
     }
 
-    /// The marker of a context did not come. Everything that may be done about it is done here;
-    /// what is left is that the ring has failed.
+    /// The marker of a context did not come. If a reset of the device was to blame, everything is
+    /// under way again when this returns; otherwise the ring has failed, and all is done about it.
     #[cold]
-    fn after_timeout(&mut self, slot: Slot, why: TimedOut) -> Result<(), DmaError> {
+    fn after_timeout(&mut self, slot: Slot, why: TimedOut, retries: u32) -> Result<(), DmaError> {
+        if retries < RETRIES_MAX && self.is_disturbed(slot) && self.stage_again(slot, why).is_ok() {
+            return Ok(());
+        }
         self.fail_ring(slot, why);
         self.forget(slot);
         Err(why.into())
     }
 
+    /// Whether a reset has disturbed the batch in a context, and this generation cares.
+    fn is_disturbed(&self, slot: Slot) -> bool {
+        let links = self.links;
+        match self.ring.context(slot) {
+            Context::InFlight(batch) if links.profile.retry_memcpy => {
+                links.resets.cover(batch.started)
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets the queue up afresh and stages all that was under way again, the oldest batch first.
+    /// (The reference stages the one that was waited for, and its successor.)
+    ///
+    /// The marker words stay: one that an engine still writes for the lost life of a batch says what
+    /// is true, since all bytes of that batch were moved before it.
+    fn stage_again(&mut self, culprit: Slot, why: TimedOut) -> Result<(), DmaError> {
+        let mut lost = self.under_way();
+        lost.sort_unstable_by_key(|(_, batch)| batch.first);
+        self.tell_failed(&lost, Some(culprit), why);
+        self.set_up_afresh();
+        for (slot, batch) in lost {
+            let batch = self.announce(slot, batch)?;
+            self.turn(slot, Turn::StagedAgain(batch));
+        }
+        Ok(())
+    }
+
     /// All that is under way is lost, and the queue is set up afresh.
     fn fail_ring(&mut self, culprit: Slot, why: TimedOut) {
+        self.lose(Some(culprit), why);
+        self.ring.markers.move_on();
+        self.ring.failure = Some(why);
+        self.lane.count_failure();
+        self.set_up_afresh();
+    }
+
+    /// Everything that is under way is lost and forgotten, since the ring's memory goes. A queue
+    /// that has nothing to do is left alone, as in the reference.
+    pub(super) fn abandon(&mut self) {
+        let why = TimedOut {
+            queue: self.ring.pair.queue(),
+            reason: NotCompleted::Stopped,
+        };
+        if !self.under_way().is_empty() {
+            self.ring.pair.stop(&*self.links.port);
+        }
+        self.lose(None, why);
         for slot in Slot::ALL {
-            let Context::InFlight(batch) = self.ring.context(slot) else {
-                continue;
-            };
-            if batch.pairs == 0 {
-                continue;
+            if let Context::InFlight(_) = self.ring.context(slot) {
+                self.turn(slot, Turn::Done);
             }
+            self.forget(slot);
+        }
+    }
+
+    pub(super) fn ring_mut(&mut self) -> &mut H2tRing {
+        &mut self.ring
+    }
+
+    /// What the engine has been given and not completed. A batch of 0 bytes is not among it.
+    fn under_way(&self) -> Vec<(Slot, Batch)> {
+        let in_flight = |slot| match self.ring.context(slot) {
+            Context::InFlight(batch) if batch.pairs > 0 => Some((slot, batch)),
+            _ => None,
+        };
+        Slot::ALL.into_iter().filter_map(in_flight).collect()
+    }
+
+    fn lose(&mut self, culprit: Option<Slot>, why: TimedOut) {
+        let lost = self.under_way();
+        self.tell_failed(&lost, culprit, why);
+        for (slot, _) in lost {
+            self.turn(slot, Turn::Lost(why));
+        }
+    }
+
+    fn tell_failed(&self, lost: &[(Slot, Batch)], culprit: Option<Slot>, why: TimedOut) {
+        for (slot, batch) in lost {
             let failed = Event::BatchFailed {
                 context: slot.number(),
-                reason: if slot == culprit {
+                reason: if Some(*slot) == culprit {
                     why.reason
                 } else {
                     NotCompleted::Stopped
                 },
             };
             self.tell(batch.by, &failed);
-            self.turn(slot, Turn::Lost(why));
         }
+    }
+
+    fn set_up_afresh(&mut self) {
         self.ring.pair.reset(&*self.links.port);
-        self.ring.markers.move_on();
-        self.ring.failure = Some(why);
-        self.lane.count_failure();
         let descs = self.ring.pair.index().descs();
         self.links
             .tell(self.lane, None, &Event::RingReady { descs });

@@ -21,10 +21,12 @@ use glia_abi::udma::{DESC_WORDS, Direction, MARKER, RxDesc, TxDesc};
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 
+use super::budget::Platform;
 use super::context::WaitHandle;
 use super::lane::{H2tRing, Lane, Links};
 use super::marker::Markers;
 use super::split::Run;
+use crate::reset::Resets;
 use crate::ring::{QueuePair, RingMemory};
 
 const PID: Pid = Pid::new(1);
@@ -209,6 +211,8 @@ impl Driver {
         let links = Links {
             device: DeviceId::new(0),
             profile: &v2::PROFILE,
+            platform: Platform::Hardware,
+            resets: Resets::new(Tick(0)),
             port: Arc::clone(&machine) as _,
             host: Arc::clone(&machine) as _,
             sched: Arc::clone(&machine) as _,

@@ -6,13 +6,15 @@ use glia_abi::arch::ArchProfile;
 use glia_abi::event::{Event, Ids, Sink};
 use glia_abi::handle::{CoreId, DeviceId, Pid, QueueId};
 use glia_abi::port::{MachineMemory, Port, TimedOut};
-use glia_abi::sched::{Sched, SleepLock};
+use glia_abi::sched::{Sched, SleepLock, Tick};
 
-use super::DmaError;
+use super::budget::Platform;
 use super::context::{CONTEXTS, Context, Slot};
 use super::copy::Held;
 use super::marker::Markers;
+use super::{DmaError, NOBODY};
 use crate::memory::OwnedPin;
+use crate::reset::Resets;
 use crate::ring::QueuePair;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -20,6 +22,8 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) struct Links {
     pub(super) device: DeviceId,
     pub(super) profile: &'static ArchProfile,
+    pub(super) platform: Platform,
+    pub(super) resets: Resets,
     pub(super) port: Arc<dyn Port>,
     pub(super) host: Arc<dyn MachineMemory>,
     pub(super) sched: Arc<dyn Sched>,
@@ -29,6 +33,15 @@ pub(crate) struct Links {
 }
 
 impl Links {
+    /// The time at which a batch begins, where anybody will ask for it.
+    pub(super) fn stamp(&self) -> Tick {
+        if self.profile.retry_memcpy {
+            self.resets.stamp(self.sched.now())
+        } else {
+            Tick(0)
+        }
+    }
+
     pub(super) fn tell(&self, lane: &Lane, process: Option<Pid>, event: &Event) {
         if !self.told {
             return;
@@ -63,6 +76,8 @@ pub(crate) struct H2tRing {
     pub(super) holds: [Hold; CONTEXTS],
     /// Why the ring failed last.
     pub(super) failure: Option<TimedOut>,
+    /// Whether its memory is there: not between a close and the next bring-up.
+    is_open: bool,
 }
 
 impl H2tRing {
@@ -73,6 +88,7 @@ impl H2tRing {
             contexts: [Context::Idle; CONTEXTS],
             holds: [const { None }; CONTEXTS],
             failure: None,
+            is_open: true,
         }
     }
 
@@ -95,19 +111,35 @@ impl Lane {
         self.queue
     }
 
-    pub(super) fn ring(&self) -> Option<&SleepLock<H2tRing>> {
-        self.ring.get()
+    /// Lets copies use the ring. In place of one that was closed it goes on counting.
+    pub(super) fn open(&self, sched: &dyn Sched, mut ring: H2tRing) {
+        match self.ring.get() {
+            Some(lock) => {
+                let mut closed = lock.lock(sched);
+                ring.pair.count_on_from(&closed.pair);
+                *closed = ring;
+            }
+            None => {
+                self.ring.get_or_init(|| SleepLock::new(ring, sched));
+            }
+        }
     }
 
-    /// Lets copies use the ring. One that is there already stays.
-    pub(super) fn open(&self, sched: &dyn Sched, ring: H2tRing) {
-        self.ring.get_or_init(|| SleepLock::new(ring, sched));
+    /// Loses what is under way, and refuses copies until the ring is opened again.
+    pub(super) fn shut(&self, links: &Links) {
+        if let Ok(mut held) = self.hold(links, NOBODY) {
+            held.abandon();
+            held.ring_mut().is_open = false;
+        }
     }
 
     /// Stops the queue for good, before its memory goes.
     pub(super) fn close(&mut self, links: &Links) {
         if let Some(ring) = self.ring.take() {
-            ring.lock(&*links.sched).pair.stop(&*links.port);
+            let ring = ring.lock(&*links.sched);
+            if ring.is_open {
+                ring.pair.stop(&*links.port);
+            }
         }
     }
 
@@ -119,6 +151,9 @@ impl Lane {
         // stands in line is seen.
         let before = self.failures.load(Ordering::Acquire);
         let ring = lock.lock(&*links.sched);
+        if !ring.is_open {
+            return Err(DmaError::NotReady { core });
+        }
         let missed = if self.failures.load(Ordering::Acquire) == before {
             None
         } else {
@@ -134,6 +169,9 @@ impl Lane {
 
     pub(super) fn state(&self, sched: &dyn Sched) -> Option<QueueState> {
         let ring = self.ring.get()?.lock(sched);
+        if !ring.is_open {
+            return None;
+        }
         let index = ring.pair.index();
         Some(QueueState {
             queue: self.queue,

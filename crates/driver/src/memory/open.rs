@@ -68,6 +68,12 @@ impl<A: Arena> DeviceMemory<A> {
         self.lock().processes.opens(pid)
     }
 
+    /// Whether any process has the device open.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.lock().processes.attached().next().is_some()
+    }
+
     /// The first half of a close: sweeps the process's list if this is its last one, then detaches
     /// it once.
     ///

@@ -1,6 +1,6 @@
 //! A queue pair: two rings in host memory and the registers behind them.
 
-use glia_abi::addr::{HostPa, RegOffset};
+use glia_abi::addr::{BusAddr, HostPa, RegOffset};
 use glia_abi::arch::ArchProfile;
 use glia_abi::handle::QueueId;
 use glia_abi::port::{BadHostRange, DmaMemory, Port};
@@ -104,11 +104,24 @@ impl QueuePair {
         self.announced
     }
 
+    /// Goes on counting where an earlier pair of the same queue has stopped.
+    pub(crate) fn count_on_from(&mut self, earlier: &Self) {
+        self.announced = earlier.announced;
+    }
+
     /// Stops the queue, drops what it has to do, and sets it up with empty rings: the register
     /// writes of the reference, in its order. The first bring-up is the same.
     pub(crate) fn reset(&mut self, port: &dyn Port) {
         for direction in Direction::BOTH {
-            self.reset_side(port, direction);
+            let base = self.profile.host_to_bus(self.memory.base(direction));
+            set_up(
+                port,
+                self.profile,
+                self.queue,
+                direction,
+                base,
+                self.memory.descs,
+            );
         }
         self.index = self.index.restarted();
     }
@@ -120,34 +133,7 @@ impl QueuePair {
             (QueueReg::SwCtrl, QUEUE_RESET_BIT),
         ];
         for direction in Direction::BOTH {
-            self.write(port, direction, &writes);
-        }
-    }
-
-    fn reset_side(&self, port: &dyn Port, direction: Direction) {
-        let base = self.profile.host_to_bus(self.memory.base(direction)).get();
-        // CAST: the halves of the address.
-        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
-        let (base_low, base_high) = (base as u32, (base >> 32) as u32);
-        let writes = [
-            (QueueReg::RlimitMask, RLIMIT_MASK),
-            (QueueReg::Cfg, QUEUE_CFG_RESET),
-            (QueueReg::SwCtrl, QUEUE_RESET_BIT),
-            (QueueReg::DrbpLow, base_low),
-            (QueueReg::DrbpHigh, base_high),
-            (QueueReg::Drl, self.memory.descs),
-            (QueueReg::CompCfg, 0),
-            (QueueReg::Cfg, QUEUE_ENABLED),
-        ];
-        self.write(port, direction, &writes);
-    }
-
-    fn write(&self, port: &dyn Port, direction: Direction, writes: &[(QueueReg, u32)]) {
-        for &(register, value) in writes {
-            // The RX side has no rate limit.
-            if let Some(at) = register.at(self.profile, self.queue, direction) {
-                port.reg_write(at, value);
-            }
+            write_all(port, self.profile, self.queue, direction, &writes);
         }
     }
 
@@ -234,7 +220,49 @@ impl Staging<'_> {
     }
 }
 
-fn write(slot: &[AtomicU32; DESC_WORDS], words: [u32; DESC_WORDS]) {
+/// Sets one side of a queue up with an empty ring: the register writes of the reference, in its
+/// order. What the queue had to do is dropped.
+pub(crate) fn set_up(
+    port: &dyn Port,
+    profile: &ArchProfile,
+    queue: QueueId,
+    direction: Direction,
+    base: BusAddr,
+    descs: u32,
+) {
+    // CAST: the halves of the address.
+    #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+    let (base_low, base_high) = (base.get() as u32, (base.get() >> 32) as u32);
+    let writes = [
+        (QueueReg::RlimitMask, RLIMIT_MASK),
+        (QueueReg::Cfg, QUEUE_CFG_RESET),
+        (QueueReg::SwCtrl, QUEUE_RESET_BIT),
+        (QueueReg::DrbpLow, base_low),
+        (QueueReg::DrbpHigh, base_high),
+        (QueueReg::Drl, descs),
+        (QueueReg::CompCfg, 0),
+        (QueueReg::Cfg, QUEUE_ENABLED),
+    ];
+    write_all(port, profile, queue, direction, &writes);
+}
+
+fn write_all(
+    port: &dyn Port,
+    profile: &ArchProfile,
+    queue: QueueId,
+    direction: Direction,
+    writes: &[(QueueReg, u32)],
+) {
+    for &(register, value) in writes {
+        // The RX side has no rate limit.
+        if let Some(at) = register.at(profile, queue, direction) {
+            port.reg_write(at, value);
+        }
+    }
+}
+
+/// Writes a descriptor into its slot. It is the engine's with the doorbell.
+pub(crate) fn write(slot: &[AtomicU32; DESC_WORDS], words: [u32; DESC_WORDS]) {
     for (cell, word) in slot.iter().zip(words) {
         cell.store(word, Ordering::Relaxed);
     }

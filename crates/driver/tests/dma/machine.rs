@@ -50,6 +50,8 @@ pub(crate) struct State {
     pub(crate) host_taken_bytes: u64,
     /// What straggles: a host word that is to be written, and its value.
     stragglers: Vec<(HostPa, u32)>,
+    /// What was written last to each register.
+    registers: BTreeMap<RegOffset, u32>,
     /// All register writes, in order.
     pub(crate) writes: Vec<(RegOffset, u32)>,
     /// All doorbells, in order.
@@ -201,22 +203,24 @@ impl Machine {
 }
 
 impl Port for Machine {
-    fn reg_read(&self, _at: RegOffset) -> u32 {
-        panic!("the op layer reads no register")
+    fn reg_read(&self, at: RegOffset) -> u32 {
+        self.state().registers.get(&at).copied().unwrap_or(0)
     }
 
     fn reg_write(&self, at: RegOffset, value: u32) {
-        let Place::Queue {
-            queue,
-            direction,
-            offset,
-        } = Place::of(self.profile, at)
-        else {
-            panic!("{at} is no register of a queue")
-        };
-        let register = QueueReg::of_offset(direction, offset).unwrap();
         let mut state = self.state();
         state.writes.push((at, value));
+        state.registers.insert(at, value);
+        let (queue, direction, offset) = match Place::of(self.profile, at) {
+            Place::Queue {
+                queue,
+                direction,
+                offset,
+            } => (queue, direction, offset),
+            Place::Engine { .. } => return,
+            Place::Elsewhere => panic!("{at} is no register of an engine"),
+        };
+        let register = QueueReg::of_offset(direction, offset).unwrap();
         if register == QueueReg::DrtpInc {
             state.doorbells.push((direction, queue, value));
         }

@@ -9,9 +9,13 @@
 
 mod bytes;
 mod chains;
+mod cores;
+mod descriptors;
 mod engine;
 mod events;
 mod failures;
 mod machine;
+mod resets;
 mod rig;
+mod users;
 mod vectors;

@@ -11,7 +11,9 @@ use glia_abi::mem::Location;
 use glia_abi::params::ModuleParams;
 use glia_abi::sched::Tick;
 use glia_abi::udma::Direction;
-use glia_driver::dma::{ContextState, Dma, DmaConfig, DmaError, Place, QueueState, WaitHandle};
+use glia_driver::dma::{
+    ContextState, Dma, DmaConfig, DmaError, Place, Platform, QueueState, WaitHandle,
+};
 use glia_driver::memory::{DeviceMemory, MemoryConfig};
 
 use crate::machine::{HBM, HOST, HOST_SIZE, Machine};
@@ -69,6 +71,7 @@ impl Rig {
         let config = DmaConfig {
             device: DeviceId::new(3),
             profile,
+            platform: Platform::Hardware,
         };
         let dma = Dma::new(
             config,

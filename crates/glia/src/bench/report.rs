@@ -179,7 +179,7 @@ impl Report {
 }
 
 /// An empty table; all columns but those of `text` hold numbers.
-fn table(header: &[&str], text: &[usize]) -> Table {
+pub(super) fn table(header: &[&str], text: &[usize]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::ASCII_MARKDOWN)
@@ -193,7 +193,7 @@ fn table(header: &[&str], text: &[usize]) -> Table {
 }
 
 /// Three or four digits that count.
-fn number(value: Option<f64>) -> String {
+pub(super) fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
         Some(value) if value < 1.0 => format!("{value:.3}"),
@@ -203,12 +203,12 @@ fn number(value: Option<f64>) -> String {
     }
 }
 
-fn yes_or_no(yes: bool) -> &'static str {
+pub(super) fn yes_or_no(yes: bool) -> &'static str {
     if yes { "yes" } else { "no" }
 }
 
 /// To thousandths: more digits would be noise.
-fn rounded(value: f64) -> f64 {
+pub(super) fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 

@@ -27,6 +27,8 @@ pub enum Op {
     Find,
     /// A word to the other thread and its answer, both through one cache line each.
     HandOff,
+    /// Moving, or setting, the bytes of one operation.
+    Copy,
 }
 
 impl Op {
@@ -40,6 +42,7 @@ impl Op {
             Self::First => "first",
             Self::Find => "find",
             Self::HandOff => "handoff",
+            Self::Copy => "copy",
         }
     }
 }
@@ -93,7 +96,7 @@ impl Tally {
 
 /// Lets the subjects take turns: the medians of each.
 pub(super) fn interleave(
-    subjects: &mut [Box<dyn Subject>],
+    subjects: &mut [Box<dyn Subject + '_>],
     pace: &Pace,
 ) -> Result<Vec<Medians>, BenchError> {
     let mut turns: Vec<Tally> = subjects.iter().map(|_| Tally::default()).collect();

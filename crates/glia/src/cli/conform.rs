@@ -1,6 +1,7 @@
 //! `glia conform`: replays golden traces and tells what differs.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
@@ -10,21 +11,23 @@ use serde::Serialize;
 use glia::conform::report::{Counts, FileReport, Finding, Kind, REPORT_FORMAT, Status, Wanted};
 use glia::conform::value::Value;
 use glia::conform::{replay_file, source};
-use glia_abi::divergence::Divergence;
 
 use super::Outcome;
+use super::listener::Listener;
 use super::printable::printable;
 
 /// Replay golden traces of the reference driver against Glia's and name each mismatch
 ///
-/// A trace records operations on the reference's memory pool and handle table with its answers.
-/// Every field of every answer is compared. Declared divergences (docs/divergences.md) are counted
-/// apart; what follows from one until the next init is tainted and does not count. The format is
-/// described in docs/formats/golden-mempool.md.
+/// A trace records operations on the reference's memory pool and handle table, or on its DMA layer,
+/// with its answers. Every field of every answer is compared. Declared divergences
+/// (docs/divergences.md) are counted apart; what follows from one until the next init or scenario
+/// is tainted and does not count. Operations that are not replayed yet are counted by name. The
+/// formats are described in docs/formats/golden-mempool.md and golden-dma.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   glia conform crates/glia/tests/golden/mempool          all traces of a directory
+  glia conform crates/glia/tests/golden/dma              those of the DMA layer
   glia conform basic-v2.jsonl weights-v3.jsonl.gz        some traces, plain or packed
   glia conform --max 5 --verbose lifespan-v3.jsonl.gz    few lines of each kind, tainted ones too
   glia conform --json DIR | jq .total                    for machines
@@ -122,47 +125,6 @@ impl Conform {
     }
 }
 
-/// Stdout, for as long as somebody reads it. A reader that closes the pipe has seen enough, but the
-/// verdict stands on every file, so the replay goes on to its end.
-struct Listener<W> {
-    out: W,
-    has_left: bool,
-}
-
-impl<W> Listener<W> {
-    fn new(out: W) -> Self {
-        Self {
-            out,
-            has_left: false,
-        }
-    }
-
-    fn heard<T>(&mut self, result: io::Result<T>, unheard: T) -> io::Result<T> {
-        match result {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.has_left = true;
-                Ok(unheard)
-            }
-            result => result,
-        }
-    }
-}
-
-impl<W: Write> Write for Listener<W> {
-    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        if self.has_left {
-            return Ok(text.len());
-        }
-        let result = self.out.write(text);
-        self.heard(result, text.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let result = self.out.flush();
-        self.heard(result, ())
-    }
-}
-
 impl Total {
     fn add(&mut self, file: &FileReport) {
         self.files += 1;
@@ -191,10 +153,17 @@ fn write_file(out: &mut impl Write, report: &FileReport) -> io::Result<()> {
 
 fn write_finding(out: &mut impl Write, file: &str, finding: &Finding) -> io::Result<()> {
     let Finding { line, op, .. } = finding;
-    write!(out, "{file}:{line}: record {}, {op}: ", line - 1)?;
+    match &finding.scenario {
+        Some(name) => write!(out, "{file}:{line}: scenario {}, {op}: ", printable(name))?,
+        None => write!(out, "{file}:{line}: record {}, {op}: ", line - 1)?,
+    }
     let note = finding.note.as_deref().unwrap_or_default();
     let Some(field) = &finding.field else {
-        return writeln!(out, "declared divergence {note}");
+        let what = match finding.kind {
+            Kind::NotBuilt => "not replayed yet:",
+            Kind::Divergence | Kind::Mismatch | Kind::Tainted => "declared divergence",
+        };
+        return writeln!(out, "{what} {note}");
     };
     let kind = if finding.kind == Kind::Tainted {
         "(tainted) "
@@ -230,9 +199,14 @@ fn write_total(out: &mut impl Write, total: &Total) -> io::Result<()> {
     writeln!(out, "total: {files}{unusable}, {}", summary(&total.counts))
 }
 
-/// `211 records, 0 mismatches; declared: dead-chunk 3; tainted: 5 records, 1 difference`.
+/// `211 records, 0 mismatches; declared: dead-chunk 3; tainted: 5 records, 1 difference`, behind the
+/// scenarios of a trace that has some, and before what was not replayed.
 fn summary(counts: &Counts) -> String {
-    let mut text = counted(counts.records, "record");
+    let mut text = match counts.scenarios {
+        0 => String::new(),
+        count => format!("{}, ", counted(count, "scenario")),
+    };
+    text += &counted(counts.records, "record");
     match counts.mismatches {
         0 => text += ", 0 mismatches",
         1 => text += ", 1 mismatch",
@@ -242,12 +216,15 @@ fn summary(counts: &Counts) -> String {
         }
     }
     if !counts.divergences.is_empty() {
-        text += &format!("; declared: {}", divergences(&counts.divergences));
+        text += &format!("; declared: {}", by_name(&counts.divergences));
     }
     if counts.tainted_records > 0 {
         let records = counted(counts.tainted_records, "record");
         let differences = counted(counts.tainted_differences, "difference");
         text += &format!("; tainted: {records}, {differences}");
+    }
+    if !counts.not_built.is_empty() {
+        text += &format!("; not replayed: {}", by_name(&counts.not_built));
     }
     text
 }
@@ -257,9 +234,7 @@ fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-fn divergences(counts: &BTreeMap<Divergence, u64>) -> String {
-    let each = counts
-        .iter()
-        .map(|(divergence, count)| format!("{divergence} {count}"));
+fn by_name(counts: &BTreeMap<impl Display, u64>) -> String {
+    let each = counts.iter().map(|(name, count)| format!("{name} {count}"));
     each.collect::<Vec<_>>().join(", ")
 }

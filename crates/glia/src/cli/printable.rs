@@ -6,9 +6,21 @@
 // LIMIT: a lost field can be a list of thousands of ids; `--json` has all of it.
 const SHOWN_CHARS_MAX: usize = 200;
 
+// LIMIT: an error lists what would have been allowed; what was found may be as long as a file.
+const MESSAGE_CHARS_MAX: usize = 2000;
+
 /// The text with control characters escaped and, if it is long, only its beginning.
 pub(crate) fn printable(text: &str) -> String {
-    let cut = text.char_indices().nth(SHOWN_CHARS_MAX).map(|(end, _)| end);
+    escaped(text, SHOWN_CHARS_MAX)
+}
+
+/// A whole message that quotes such text, likewise.
+pub(crate) fn printable_message(text: &str) -> String {
+    escaped(text, MESSAGE_CHARS_MAX)
+}
+
+fn escaped(text: &str, chars_max: usize) -> String {
+    let cut = text.char_indices().nth(chars_max).map(|(end, _)| end);
     let mut shown = String::new();
     for character in text[..cut.unwrap_or(text.len())].chars() {
         if character.is_control() {

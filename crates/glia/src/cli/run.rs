@@ -12,7 +12,8 @@ use glia::play::{Found, Played, play};
 use glia_runtime::dml::ReportProfile;
 
 use super::Outcome;
-use super::printable::printable;
+use super::listener::Listener;
+use super::printable::{printable, printable_message};
 
 /// Run a workload through runtime, driver and device, and verify every byte
 ///
@@ -47,7 +48,7 @@ struct Document {
 
 impl Run {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(Listener::new(io::stdout().lock()));
         let mut outcome = Outcome::AsHoped;
         let mut runs = Vec::new();
         for workload in &self.workloads {
@@ -69,7 +70,7 @@ impl Run {
                 }
                 Err(error) => {
                     outcome = Outcome::Unusable;
-                    let error = format!("{error:#}");
+                    let error = printable_message(&format!("{error:#}"));
                     // Where even stderr is closed, the exit code has to do.
                     let _ = writeln!(io::stderr(), "glia: {name}: {error}");
                     if self.json {
@@ -119,7 +120,9 @@ fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()
         counts.frees,
         counts.expected_errors
     )?;
-    let verified = if counts.verified_bytes == counts.read_bytes {
+    let verified = if counts.read_bytes == 0 {
+        "none to verify".to_owned()
+    } else if counts.verified_bytes == counts.read_bytes {
         "every byte of it verified".to_owned()
     } else {
         let never = human(counts.read_bytes - counts.verified_bytes);
@@ -145,7 +148,7 @@ fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()
     };
     writeln!(
         out,
-        "{name}:{}: {:?} was to end in {}, but {}",
+        "{name}:{}: \"{}\" was to end in {}, but {}",
         failure.line,
         printable(&failure.id),
         failure.expected,

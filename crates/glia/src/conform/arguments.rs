@@ -99,6 +99,12 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// Ends the taking, and gives what nobody asked for.
+    #[must_use]
+    pub fn rest(self) -> Fields<'a> {
+        self.left
+    }
+
     /// Ends the taking.
     ///
     /// # Errors

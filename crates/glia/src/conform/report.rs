@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use glia_abi::divergence::Divergence;
 
 use super::compare::Difference;
+use super::dma::trace::DmaTraceError;
 use super::judge::Verdict;
 use super::source::SourceError;
 use super::trace::TraceError;
@@ -29,6 +30,9 @@ pub enum Status {
 /// Counts of what was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
+    /// Scenarios begun, of a trace of the DMA layer.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub scenarios: u64,
     /// Records replayed.
     pub records: u64,
     /// Fields in which an answer differs from the reference's.
@@ -42,6 +46,9 @@ pub struct Counts {
     pub tainted_records: u64,
     /// Fields that differ in these, which says nothing.
     pub tainted_differences: u64,
+    /// Records not replayed, by what the driver does not have yet.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_built: BTreeMap<&'static str, u64>,
 }
 
 /// What was found in one file.
@@ -57,6 +64,9 @@ pub struct FileReport {
     /// How many of each kind are kept.
     #[serde(skip)]
     kept: BTreeMap<Kind, usize>,
+    /// The scenario that is under way.
+    #[serde(skip)]
+    scenario: Option<String>,
     /// Why the file could not be replayed to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<FileError>,
@@ -68,9 +78,15 @@ pub enum FileError {
     /// It cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// It is not as the format has it.
+    /// It is not as the format of memory-pool traces has it.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// It is not as the format of DMA traces has it.
+    #[error(transparent)]
+    Dma(#[from] DmaTraceError),
+    /// The driver could not be set up for a scenario.
+    #[error("the driver cannot be set up: {0}")]
+    NoDevice(String),
 }
 
 /// The error's text.
@@ -85,8 +101,12 @@ impl Serialize for FileError {
 pub struct Finding {
     /// What kind of finding.
     pub kind: Kind,
-    /// The line of its record, from 1; the record's number is one less.
+    /// The line of its record, from 1; in a trace of the memory pool the record's number is one
+    /// less.
     pub line: u64,
+    /// The scenario, in a trace of the DMA layer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scenario: Option<String>,
     /// The operation.
     pub op: &'static str,
     /// The field, for a difference.
@@ -113,6 +133,9 @@ pub enum Kind {
     Tainted,
     /// A declared divergence.
     Divergence,
+    /// A record that was not replayed.
+    #[serde(rename = "not built")]
+    NotBuilt,
 }
 
 /// Which findings are kept.
@@ -133,6 +156,7 @@ impl FileReport {
             counts: Counts::default(),
             findings: Vec::new(),
             kept: BTreeMap::new(),
+            scenario: None,
             error: None,
         }
     }
@@ -160,7 +184,10 @@ impl FileReport {
         counts.records += 1;
         if let Some(divergence) = verdict.divergence {
             *counts.divergences.entry(divergence).or_default() += 1;
-            self.keep(Finding::divergence(line, op, divergence), wanted);
+            self.keep(
+                Finding::named(Kind::Divergence, line, op, divergence.name()),
+                wanted,
+            );
         }
         let counts = &mut self.counts;
         let found = verdict.differences.len() as u64;
@@ -178,12 +205,34 @@ impl FileReport {
         }
     }
 
+    /// Counts a record that needs what the driver does not have yet.
+    pub fn add_not_built(
+        &mut self,
+        line: u64,
+        op: &'static str,
+        what: &'static str,
+        wanted: Wanted,
+    ) {
+        *self.counts.not_built.entry(what).or_default() += 1;
+        self.keep(Finding::named(Kind::NotBuilt, line, op, what), wanted);
+    }
+
+    /// Counts a scenario, to which all that is found from here on belongs.
+    pub fn begin_scenario(&mut self, name: String) {
+        self.counts.scenarios += 1;
+        self.scenario = Some(name);
+    }
+
     fn keep(&mut self, finding: Finding, wanted: Wanted) {
         let kept = self.kept.entry(finding.kind).or_default();
         let is_wanted = wanted.all_kinds || finding.kind == Kind::Mismatch;
         if is_wanted && *kept < wanted.per_kind {
             *kept += 1;
-            self.findings.push(finding);
+            let scenario = self.scenario.clone();
+            self.findings.push(Finding {
+                scenario,
+                ..finding
+            });
         }
     }
 
@@ -207,6 +256,7 @@ impl Finding {
         Self {
             kind,
             line,
+            scenario: None,
             op,
             field,
             expected,
@@ -215,15 +265,17 @@ impl Finding {
         }
     }
 
-    fn divergence(line: u64, op: &'static str, divergence: Divergence) -> Self {
+    /// A finding that is told by a name.
+    fn named(kind: Kind, line: u64, op: &'static str, name: &str) -> Self {
         Self {
-            kind: Kind::Divergence,
+            kind,
             line,
+            scenario: None,
             op,
             field: None,
             expected: None,
             got: None,
-            note: Some(divergence.name().to_owned()),
+            note: Some(name.to_owned()),
         }
     }
 }
@@ -231,6 +283,7 @@ impl Finding {
 impl Counts {
     /// Adds the counts of another file.
     pub fn absorb(&mut self, other: &Self) {
+        self.scenarios += other.scenarios;
         self.records += other.records;
         self.mismatches += other.mismatches;
         self.mismatched_records += other.mismatched_records;
@@ -239,7 +292,14 @@ impl Counts {
         for (divergence, count) in &other.divergences {
             *self.divergences.entry(*divergence).or_default() += count;
         }
+        for (what, count) in &other.not_built {
+            *self.not_built.entry(what).or_default() += count;
+        }
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn by_name<S: Serializer>(

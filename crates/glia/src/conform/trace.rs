@@ -1,4 +1,4 @@
-//! A trace: its first line, then its records, one a line.
+//! A trace of the memory pool: its first line, then its records, one a line.
 //!
 //! [`Trace::parse`] looks at the first line and counts the others, so that a file cut short is
 //! refused before anything is replayed; [`Trace::records`] then reads them one at a time.
@@ -150,17 +150,9 @@ pub enum Problem {
     /// The file has no line.
     #[error("the file is empty: its first line must be {{\"op\":\"meta\",\"format\":{FORMAT},…}}")]
     Empty,
-    /// The first line belongs to a trace of another kind.
-    #[error(
-        "this is a trace of the DMA layer (scenario {scenario}), a kind that is not supported yet; memory-pool traces begin with {{\"op\":\"meta\",\"format\":{FORMAT},…}}"
-    )]
-    DmaTrace {
-        /// Its first scenario.
-        scenario: String,
-    },
     /// The first line is no `meta`.
     #[error(
-        "the first line must be {{\"op\":\"meta\",\"format\":{FORMAT},…}}, but its `op` is {found}"
+        "the first line must be {{\"op\":\"meta\",\"format\":{FORMAT},…}}, or {{\"scenario\":…}} in a trace of the DMA layer, but its `op` is {found}"
     )]
     NotMeta {
         /// The operation found.
@@ -247,10 +239,6 @@ impl<'a> Trace<'a> {
 /// allowed.
 fn meta(text: &str) -> Result<(String, u64), Problem> {
     let mut fields = object(text)?;
-    if let Some(scenario) = fields.get("scenario") {
-        let scenario = scenario.to_string();
-        return Err(Problem::DmaTrace { scenario });
-    }
     match fields.take("op") {
         Some(Value::Text(op)) if op == "meta" => {}
         other => {
@@ -414,15 +402,6 @@ mod tests {
         assert!(
             error(r#"{"op":"meta","format":1}"#)
                 .contains("line 1: meta: argument `records` is missing")
-        );
-    }
-
-    #[test]
-    fn a_trace_of_the_dma_layer_is_told_apart() {
-        let text = error(r#"{"scenario":"copy_to","arch":"v2"}"#);
-        assert!(
-            text.contains("DMA layer (scenario \"copy_to\"), a kind that is not supported yet"),
-            "{text}"
         );
     }
 

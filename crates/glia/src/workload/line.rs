@@ -16,8 +16,8 @@ use crate::machine::Model;
 
 /// Operations, for error messages.
 const OPS: &str = "alloc, write, read, free";
-// LIMIT: as many devices as the driver can number.
-const DEVICES_MAX: u32 = 64;
+// LIMIT: as many devices as an instance has.
+const DEVICES_MAX: u32 = 16;
 
 /// Every key that a line can have. A key that is not here is an error that lists them.
 #[derive(Debug, Deserialize)]
@@ -88,7 +88,7 @@ impl Line<'_> {
         let model = Model::named(name).ok_or_else(|| Fault::Unknown {
             key: "machine",
             found: name.to_owned(),
-            allowed: Model::ALL.map(Model::name).join(", "),
+            allowed: format!("{}, inf2", Model::ALL.map(Model::name).join(", ")),
         })?;
         let devices = self.devices.unwrap_or(1);
         if devices == 0 || devices > DEVICES_MAX {

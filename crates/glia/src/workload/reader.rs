@@ -28,7 +28,7 @@ pub enum Fault {
     #[error("is longer than {LINE_BYTES_MAX} bytes")]
     TooLong,
     /// It is no JSON object of the keys that are allowed.
-    #[error("{0}")]
+    #[error("{}", message(.0))]
     Json(#[from] serde_json::Error),
     /// The first line does not say that this is a workload.
     #[error(
@@ -171,7 +171,15 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
+/// What the parser says, without the line of its own count, which is always the first.
+fn message(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.replace(" at line 1 column ", " at column ")
+}
+
 fn parse(text: &[u8]) -> Result<Line<'_>, Fault> {
+    // Some editors put a byte order mark before the first line.
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     Ok(serde_json::from_slice(text)?)
 }
 
@@ -280,11 +288,19 @@ mod tests {
         );
         assert_eq!(
             error("{\"workload\":1,\"machine\":\"trn9\"}"),
-            "line 1: unknown machine \"trn9\": allowed are trn1, trn2, trn3"
+            "line 1: unknown machine \"trn9\": allowed are trn1, trn2, trn3, inf2"
         );
         assert_eq!(
-            error("{\"workload\":1,\"devices\":65}"),
-            "line 1: devices 65: 1 to 64 are allowed"
+            error("{\"workload\":1,\"devices\":17}"),
+            "line 1: devices 17: 1 to 16 are allowed"
+        );
+    }
+
+    #[test]
+    fn a_byte_order_mark_and_other_line_ends_are_no_matter() {
+        assert_eq!(
+            error("\u{feff}{\"workload\":1,\"machine\":\"inf2\"}\r\n\r\n"),
+            "no error"
         );
     }
 

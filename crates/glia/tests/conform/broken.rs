@@ -107,18 +107,6 @@ fn another_version_of_the_format_is_refused() {
 }
 
 #[test]
-fn a_trace_of_the_dma_layer_is_told_apart() {
-    let text = complaint(
-        "t.jsonl",
-        br#"{"scenario":"copy_to","arch":"v2","platform":"hw"}"#,
-    );
-    assert!(
-        text.starts_with(r#"line 1: this is a trace of the DMA layer (scenario "copy_to"), a kind that is not supported yet"#),
-        "{text}"
-    );
-}
-
-#[test]
 fn a_record_before_the_first_init_is_refused() {
     let text = complaint("t.jsonl", trace(&[r#"{"op":"hstat","out":{}}"#]).as_bytes());
     assert_eq!(

@@ -9,6 +9,7 @@ mod broken;
 mod by_hand;
 mod damaged;
 mod diverging;
+mod dma;
 mod golden;
 mod mutated;
 mod scripted;

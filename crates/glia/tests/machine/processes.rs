@@ -5,10 +5,13 @@ use std::sync::Arc;
 use glia::machine::{Machine, MachineConfig, Model};
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
+use glia_abi::ioctl::{MEM_COPY_ASYNC64, MemCopyAsync64, wait_handle};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::transport::{OpenMode, Transport};
 use glia_abi::usage::Category;
+use zerocopy::IntoBytes as _;
+
 use glia_runtime::ndl::{ChunkSpec, Device};
 use glia_runtime::{AllocSpec, Core, Runtime, RuntimeConfig};
 
@@ -154,4 +157,43 @@ fn processes_on_threads_keep_their_bytes_apart() {
         }
     });
     assert_eq!(books(&machine), before);
+}
+
+/// A process that has closed the device for the last time, but has a copy of the descriptor, can
+/// still start copies. What they hold goes with it.
+#[test]
+fn a_copy_that_a_detached_process_left_under_way_holds_nothing_after_its_exit() {
+    let machine = Machine::trn2().unwrap();
+    let before = books(&machine);
+    let owner = Device::open(machine.process(Pid::new(1)), DEVICE).unwrap();
+    let spec = ChunkSpec {
+        size_bytes: 64 << 20,
+        align_bytes: 0,
+        location: Location::Device,
+        channel: Channel::new(0),
+        core: CoreId::new(0),
+        category: Category::TENSORS_DEVICE,
+    };
+    let (source, target) = (
+        owner.allocate(&spec).unwrap(),
+        owner.allocate(&spec).unwrap(),
+    );
+    let stranger = machine.process(Pid::new(2));
+    let file = stranger.open(DEVICE, OpenMode::ReadWrite).unwrap();
+    let copy = stranger.dup(file).unwrap();
+    stranger.close(file).unwrap();
+    let mut arg = MemCopyAsync64 {
+        src: u64::from(source.get()),
+        dst: u64::from(target.get()),
+        size: 4096,
+        pwait: wait_handle::NONE,
+        ..MemCopyAsync64::default()
+    };
+    stranger
+        .ioctl(copy, MEM_COPY_ASYNC64, arg.as_mut_bytes(), &mut [])
+        .unwrap();
+    drop((owner, stranger));
+    assert_eq!(books(&machine), before);
+    let stats = machine.driver().memory(DEVICE).unwrap().stats();
+    assert_eq!(stats.held_chunks, 0);
 }

@@ -51,7 +51,7 @@ fn an_expected_error_that_does_not_come_is_not() {
     assert_eq!(run["failure"]["expected"], "NRT_RESOURCE");
     assert_eq!(run["failure"]["status"], "NRT_SUCCESS");
     assert_eq!(run["failure"]["what"], "it succeeded");
-    assert_eq!(run["operations"]["total"], 1, "the run ends there");
+    assert_eq!(run["operations"]["total"], 0, "it did not end as expected");
 }
 
 #[test]
@@ -63,6 +63,7 @@ fn what_does_not_fit_is_told_with_exact_bytes() {
     assert_eq!(code, 1);
     let failure = &run["failure"];
     assert_eq!(failure["line"], 3);
+    assert_eq!(run["operations"]["alloc"], 1, "the one that fitted");
     assert_eq!(failure["status"], "NRT_RESOURCE");
     assert_eq!(
         failure["oom"],

@@ -71,4 +71,13 @@ fn a_name_from_the_file_cannot_move_the_cursor() {
     );
     assert_eq!(run.code, 1);
     assert!(!run.stdout.contains('\u{1b}'), "{:?}", run.stdout);
+    let key = run_key("s\\u001b[31miz");
+    assert!(!key.stderr.contains('\u{1b}'), "{:?}", key.stderr);
+    let long = run_key(&"x".repeat(100_000));
+    assert!(long.stderr.len() < 10_000, "{}", long.stderr.len());
+}
+
+/// A line with a key that does not exist.
+fn run_key(key: &str) -> super::Run {
+    run(&["-"], &format!("{{\"workload\":1}}\n{{\"{key}\":1}}\n"))
 }

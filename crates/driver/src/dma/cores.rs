@@ -1,0 +1,260 @@
+//! Bringing cores up and down: engines, then the ring for the driver's copies (driver 2.24.7 and
+//! 2.27.4, `ndmar_init_ncs`).
+//!
+//! A core has 16 engines of its own; those for the driver's copies come on top, and since V3 two
+//! cores share one. [`Dma::init_cores`] programs them in the reference's order and gives each core its
+//! ring; a core that is up is passed over. [`Dma::close_cores`] takes rings away again.
+//!
+//! **Locks.** One [`SleepLock`] for everything that the op layer has taken of memory, held by whoever
+//! brings something up or down. It is taken before a ring's lock.
+
+use glia_abi::addr::HostPa;
+use glia_abi::arch::{Arch, ArchProfile};
+use glia_abi::event::Event;
+use glia_abi::handle::{CoreId, EngineId};
+use glia_abi::sched::SleepLock;
+use glia_abi::udma::DESC_SIZE_BYTES;
+use glia_abi::usage::Category;
+
+use super::fill::FILL_SIZE_BYTES;
+use super::lane::{H2tRing, Lane};
+use super::marker::{MARKERS_SIZE_BYTES, Markers};
+use super::{Dma, DmaError, NOBODY, engine};
+use crate::alloc::AllocRequest;
+use crate::chunk::ChunkRef;
+use crate::memory::DeviceMemory;
+use crate::ring::{H2T_RING_DESCS, QueuePair, RingMemory};
+
+/// Engines of a core, besides those for the driver's copies.
+const ENGINES_PER_CORE: u32 = 16;
+
+/// The chunks that the op layer has taken.
+pub(crate) struct Owned {
+    /// What all rings use.
+    shared: Vec<ChunkRef>,
+    /// By core: its ring. Empty for a core that is down.
+    rings: Box<[Vec<ChunkRef>]>,
+}
+
+impl Owned {
+    pub(super) fn none(cores: usize) -> Self {
+        Self {
+            shared: Vec::new(),
+            rings: vec![Vec::new(); cores].into_boxed_slice(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = ChunkRef> {
+        let rings = self.rings.iter().flatten();
+        self.shared.iter().chain(rings).copied()
+    }
+}
+
+/// Whether bringing this core up brings the engine of its ring up, too: on V2 always; since V3 the
+/// even core of the two that share it does, if all cores are meant or both of these are in the map.
+#[must_use]
+pub fn inits_h2t_engine(
+    profile: &ArchProfile,
+    core: CoreId,
+    map: u32,
+    is_device_reset: bool,
+) -> bool {
+    match profile.arch {
+        Arch::V2 => true,
+        Arch::V3 | Arch::V4 => {
+            let pair = 0b11_u32.checked_shl(core.get()).unwrap_or(0);
+            core.get().is_multiple_of(2) && (is_device_reset || map & pair == pair)
+        }
+    }
+}
+
+impl Dma {
+    /// Brings the cores of a bit map up, in the order of their numbers: programs the 16 engines of
+    /// each, the engine of its ring if it is [this core's turn](inits_h2t_engine), and sets the ring
+    /// up. Cores that are up already, and bits of no core, are passed over. `is_device_reset` if the
+    /// whole device is meant.
+    ///
+    /// # Errors
+    /// [`DmaError::EngineDown`] if the engine of a ring was never programmed: of two cores that share
+    /// one, a single one cannot come up first. [`DmaError::NoMemory`]. Cores before it are up then,
+    /// and nothing is taken for this one. (The reference leaks its ring.)
+    pub fn init_cores(&self, map: u32, is_device_reset: bool) -> Result<(), DmaError> {
+        let mut owned = self.owned.lock(&*self.links.sched);
+        let profile = self.links.profile;
+        for (core, lane) in self.lanes(map) {
+            if !owned.rings[core.index()].is_empty() {
+                continue;
+            }
+            let first = core.get() * ENGINES_PER_CORE;
+            for number in first..first + ENGINES_PER_CORE {
+                self.program(EngineId::new(number));
+            }
+            let engine = lane.queue().engine;
+            if inits_h2t_engine(profile, core, map, is_device_reset) {
+                self.program(engine);
+            }
+            if !self.engine(engine).is_some_and(|engine| engine.is_up) {
+                return Err(DmaError::EngineDown { core, engine });
+            }
+            self.open(&mut owned, core, lane)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the rings of the cores of a bit map down and gives their memory back. Copies that are
+    /// under way on them are lost, and waiting for them is no error; what is not is left alone.
+    /// Waits for a synchronous copy to end.
+    ///
+    /// The engines stay programmed. (In the reference, a queue under way would go on in freed memory.)
+    pub fn close_cores(&self, map: u32) {
+        let mut owned = self.owned.lock(&*self.links.sched);
+        for (core, lane) in self.lanes(map) {
+            lane.shut(&self.links);
+            give_back(&self.memory, &mut owned.rings[core.index()]);
+        }
+    }
+
+    /// Brings the ring of a core up and nothing else: its engine is taken as it is. Does nothing if
+    /// it is up already.
+    ///
+    /// # Errors
+    /// [`DmaError::NoCore`], [`DmaError::NoMemory`]; nothing is taken then.
+    pub fn bring_up(&self, core: CoreId) -> Result<(), DmaError> {
+        let lane = self.lanes.get(core.index()).ok_or(DmaError::NoCore {
+            core,
+            cores: self.links.profile.cores,
+        })?;
+        let mut owned = self.owned.lock(&*self.links.sched);
+        if owned.rings[core.index()].is_empty() {
+            self.open(&mut owned, core, lane)?;
+        }
+        Ok(())
+    }
+
+    /// The chunks that it has taken for itself.
+    pub(crate) fn chunks(&self) -> Vec<ChunkRef> {
+        self.owned.lock(&*self.links.sched).all().collect()
+    }
+
+    /// What a queue is left with whose process has gone: taken with the first queue of a process.
+    pub(super) fn dummy_ring(&self, size_bytes: u64) -> Result<HostPa, DmaError> {
+        let mut owned = self.owned.lock(&*self.links.sched);
+        if let Some(ring) = self.dummy_ring.get() {
+            return Ok(*ring);
+        }
+        let mut taking = Taking::new(&self.memory, CoreId::new(0));
+        let ring = taking.host(self.links.profile, size_bytes)?;
+        self.links.host.fill(ring, size_bytes, 0)?;
+        owned.shared.append(&mut taking.chunks);
+        Ok(*self.dummy_ring.get_or_init(|| ring))
+    }
+
+    /// Takes the memory of a ring (RX, TX, markers, in that order) and sets its queue up.
+    fn open(&self, owned: &mut Owned, core: CoreId, lane: &Lane) -> Result<(), DmaError> {
+        let links = &self.links;
+        let mut shared = Taking::new(&self.memory, core);
+        let fill_buffer = match self.fill_buffer.get() {
+            Some(_) => None,
+            None => Some(shared.host(links.profile, FILL_SIZE_BYTES)?),
+        };
+        let mut taking = Taking::new(&self.memory, core);
+        let size_bytes = u64::from(H2T_RING_DESCS) * DESC_SIZE_BYTES;
+        let rx = taking.host(links.profile, size_bytes)?;
+        let tx = taking.host(links.profile, size_bytes)?;
+        let markers = taking.host(links.profile, MARKERS_SIZE_BYTES)?;
+        links.host.fill(markers, MARKERS_SIZE_BYTES, 0)?;
+        let memory = RingMemory {
+            tx,
+            rx,
+            descs: H2T_RING_DESCS,
+        };
+        let mut pair = QueuePair::new(links.profile, lane.queue(), memory)
+            .ok_or(DmaError::NotReady { core })?;
+        pair.reset(&*links.port);
+        let ready = Event::RingReady {
+            descs: H2T_RING_DESCS,
+        };
+        links.tell(lane, None, &ready);
+        lane.open(&*links.sched, H2tRing::new(pair, Markers::new(markers)));
+        if let Some(buffer) = fill_buffer {
+            self.fill_buffer
+                .get_or_init(|| SleepLock::new(buffer, &*links.sched));
+        }
+        owned.shared.append(&mut shared.chunks);
+        owned.rings[core.index()].append(&mut taking.chunks);
+        Ok(())
+    }
+
+    fn program(&self, id: EngineId) {
+        let links = &self.links;
+        if let Some(mut engine) = self.engine(id) {
+            engine.is_up |= engine::bring_up(&*links.port, links.profile, id, engine.is_up);
+        }
+    }
+
+    fn lanes(&self, map: u32) -> impl Iterator<Item = (CoreId, &Lane)> {
+        let in_map = move |core: &CoreId| map.checked_shr(core.get()).unwrap_or(0) & 1 != 0;
+        (0..)
+            .map(CoreId::new)
+            .zip(&self.lanes)
+            .filter(move |(core, _)| in_map(core))
+    }
+
+    /// Stops all rings and gives everything back.
+    pub(super) fn take_down(&mut self) {
+        for lane in &mut self.lanes {
+            lane.close(&self.links);
+        }
+        let owned = self.owned.lock(&*self.links.sched);
+        give_back(&self.memory, &mut owned.all().collect());
+    }
+}
+
+/// Chunks that are being taken; dropped half-way, they are given back.
+struct Taking<'a> {
+    memory: &'a DeviceMemory,
+    core: CoreId,
+    chunks: Vec<ChunkRef>,
+}
+
+impl<'a> Taking<'a> {
+    fn new(memory: &'a DeviceMemory, core: CoreId) -> Self {
+        Self {
+            memory,
+            core,
+            chunks: Vec::new(),
+        }
+    }
+
+    fn host(&mut self, profile: &ArchProfile, size_bytes: u64) -> Result<HostPa, DmaError> {
+        let request = AllocRequest {
+            core: self.core,
+            category: Category::NCDEV_HOST,
+            site: self.memory.sites().intern("driver dma rings"),
+            ..AllocRequest::host(size_bytes)
+        };
+        let core = self.core;
+        let chunk = self
+            .memory
+            .alloc(NOBODY, &request)
+            .map_err(|cause| DmaError::NoMemory { core, cause })?;
+        self.chunks.push(chunk);
+        self.memory
+            .chunk(chunk)
+            .and_then(|record| profile.bus_to_host(record.at()))
+            .ok_or(DmaError::NotReady { core })
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        give_back(self.memory, &mut self.chunks);
+    }
+}
+
+fn give_back(memory: &DeviceMemory, chunks: &mut Vec<ChunkRef>) {
+    for chunk in chunks.drain(..) {
+        // One that is dead went with the device's memory.
+        let _ = memory.free(NOBODY, chunk);
+    }
+}
