@@ -33,7 +33,7 @@ pub const PROFILE: ArchProfile = ArchProfile {
 
 /// Four blocks of 32 compute engines, then the pair of each die that moves data between host and
 /// device. V4 has the same.
-pub(super) const ENGINE_ROWS: [EngineRow; 8] = [
+const ENGINE_ROWS: [EngineRow; 8] = [
     EngineRow {
         first: 0,
         base: 0x8200_0000,
@@ -70,7 +70,7 @@ pub(super) const ENGINE_ROWS: [EngineRow; 8] = [
 
 /// The interrupt masks of the compute engines (recorded register traffic of driver 2.24.7). V4 has
 /// the same (uncertain).
-pub(super) const SIDE_ROWS: [SideRow; 4] = [
+const SIDE_ROWS: [SideRow; 4] = [
     SideRow {
         first: 0,
         end: 32,

@@ -149,6 +149,7 @@ fn bytes_are_kept(mapping: &dyn Mapping) -> Result<(), Violation> {
             difference(&expected, &all)
         );
     }
+    pages_are_apart(mapping)?;
     let last = mapping.size_bytes() - 1;
     put(mapping, last, &[0x77])?;
     let back = get(mapping, last, 1)?;
@@ -157,6 +158,26 @@ fn bytes_are_kept(mapping: &dyn Mapping) -> Result<(), Violation> {
         "what was written is read back",
         "{back:02x?} at {last}"
     );
+    Ok(())
+}
+
+fn pages_are_apart(mapping: &dyn Mapping) -> Result<(), Violation> {
+    // LIMIT: pages enough for a memory that repeats to show.
+    let pages = (mapping.size_bytes() / PAGE_SIZE_BYTES).min(64);
+    let all = || (0..pages).map(|page| page * PAGE_SIZE_BYTES).zip(100_u32..);
+    for (at, seed) in all() {
+        put(mapping, at, &pattern(seed, 4096))?;
+    }
+    for (at, seed) in all() {
+        let wanted = pattern(seed, 4096);
+        let found = get(mapping, at, 4096)?;
+        hold!(
+            found == wanted,
+            "every page is memory of its own",
+            "the page at {at}: {}",
+            difference(&wanted, &found)
+        );
+    }
     Ok(())
 }
 

@@ -15,6 +15,7 @@ pub(crate) enum Flaw {
     LosesLastByte,
     WritesOneMore,
     EndsEarly,
+    OnePageForAll,
     WordsFewer,
     WordsOfBytesHighFirst,
     WordsOfACopy,
@@ -94,8 +95,17 @@ impl FakeMapping {
         }
     }
 
+    /// Where a byte is kept.
+    fn place(&self, at: u64) -> u64 {
+        match self.flaw {
+            Flaw::OnePageForAll => at % 4096,
+            _ => at,
+        }
+    }
+
     fn store(&self, offset: u64, bytes: &[u8]) {
         for (at, &byte) in (offset..).zip(bytes) {
+            let at = self.place(at);
             if let Some(word) = self.words.get((at / 4) as usize) {
                 let mut bytes = word.load(Ordering::Relaxed).to_le_bytes();
                 bytes[(at % 4) as usize] = byte;
@@ -126,6 +136,7 @@ impl Mapping for FakeMapping {
             Ok(()) => {}
         }
         for (at, byte) in (offset_bytes..).zip(&mut *into) {
+            let at = self.place(at);
             let word = self.words[(at / 4) as usize].load(Ordering::Relaxed);
             *byte = word.to_le_bytes()[(at % 4) as usize];
         }
@@ -221,6 +232,7 @@ fn mutant_mappings_are_caught() {
         (Flaw::LosesLastByte, "what was written is read back"),
         (Flaw::WritesOneMore, "a write changes its range alone"),
         (Flaw::EndsEarly, "a range within the mapping is accessible"),
+        (Flaw::OnePageForAll, "every page is memory of its own"),
         (Flaw::WordsFewer, "a range has a word for each four bytes"),
         (
             Flaw::WordsOfBytesHighFirst,
