@@ -46,7 +46,7 @@ pub struct Counts {
     pub tainted_records: u64,
     /// Fields that differ in these, which says nothing.
     pub tainted_differences: u64,
-    /// Records not replayed, by what the driver does not have yet.
+    /// Records not replayed, by the operation that the replay does not drive yet.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub not_built: BTreeMap<&'static str, u64>,
 }
@@ -205,7 +205,7 @@ impl FileReport {
         }
     }
 
-    /// Counts a record that needs what the driver does not have yet.
+    /// Counts a record of an operation that the replay does not drive yet.
     pub fn add_not_built(
         &mut self,
         line: u64,

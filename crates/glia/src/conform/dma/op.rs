@@ -184,7 +184,7 @@ pub enum Call {
     },
 }
 
-/// Operations that the driver does not have yet, and whether they change what later ones find.
+/// Operations that the replay does not drive yet, and whether they change what later ones find.
 const NOT_BUILT: [(&str, bool); 19] = [
     ("engine_init", false),
     ("close_ncs", true),

@@ -39,9 +39,9 @@ pub enum Replayed {
     SetUp,
     /// The driver answered.
     Judged(Verdict),
-    /// The driver does not have the operation yet.
+    /// The replay does not drive the operation yet.
     NotBuilt {
-        /// What it does not have.
+        /// Which operation.
         what: &'static str,
         /// Whether later records depend on it.
         taints: bool,
