@@ -84,7 +84,13 @@ fn a_client_gets_the_lock_when_it_is_free(fixture: &SchedFixture<'_>) -> Result<
             now if now >= wanted => Poll::Done,
             _ => Poll::Pending,
         };
-        comes(sched, changed, &mut there)
+        let came = comes(sched, changed, &mut there);
+        hold!(
+            came,
+            "a wake reaches the client that waits",
+            "phase {wanted} was not seen"
+        );
+        Ok(())
     };
     let enter = |sched: &dyn Sched, next| {
         phase.store(next, Ordering::Release);
@@ -97,11 +103,11 @@ fn a_client_gets_the_lock_when_it_is_free(fixture: &SchedFixture<'_>) -> Result<
             if is_holder {
                 let held = lock.poll_lock(sched).must("a new lock is free")?;
                 enter(sched, HELD);
-                wait_for(sched, REFUSED);
+                wait_for(sched, REFUSED)?;
                 drop(held);
                 return Ok(());
             }
-            wait_for(sched, HELD);
+            wait_for(sched, HELD)?;
             let refused = lock.poll_lock(sched).err();
             let on = refused.must("a lock that is held is not taken")?;
             let mut free = || {
@@ -114,7 +120,7 @@ fn a_client_gets_the_lock_when_it_is_free(fixture: &SchedFixture<'_>) -> Result<
             let free = comes(sched, on, &mut free);
             hold!(
                 free,
-                "letting a lock go wakes the client that waits for it",
+                "a wake reaches the client that waits",
                 "it never found the lock free"
             );
             Ok(())

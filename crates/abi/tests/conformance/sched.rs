@@ -535,9 +535,10 @@ fn schedulers_that_a_sleep_lock_cannot_work_with_are_caught() {
             Flaw::WakesNoWorkers,
             "letting a lock go wakes the worker that waits for it",
         ),
+        // Which of its waits ends first is chance: each names the same rule.
         (
             Flaw::WakesItselfOnly,
-            "letting a lock go wakes the client that waits for it",
+            "a wake reaches the client that waits",
         ),
     ];
     for (flaw, rule) in mutants {
