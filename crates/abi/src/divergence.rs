@@ -56,7 +56,7 @@ pub enum Divergence {
     /// The reference's wait times underflow below two descriptors; Glia takes fewer for two.
     DegenerateWait,
     /// The reference cannot bring up one of two cores that share an engine, and leaks its ring; Glia
-    /// brings it up.
+    /// loses nothing.
     LoneCore,
 }
 

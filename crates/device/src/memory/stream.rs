@@ -12,7 +12,7 @@
 //! | all others | memcpy: there are no such stores in stable Rust |
 //!
 //! The loads are plain ones, without prefetch: `prefetchnta` 2 KiB ahead gains a tenth on some
-//! processors and costs half on others (docs/adr/0007-copy-kernel.md).
+//! processors and costs half on others (docs/adr/0006-copy-kernel.md).
 
 use std::ptr;
 use std::sync::LazyLock;
