@@ -187,6 +187,7 @@ impl Region {
     }
 
     /// Which windows of a block have been touched.
+    #[inline]
     fn touched(&self, block: usize) -> &AtomicU32 {
         &self.notes()[block]
     }
@@ -203,7 +204,22 @@ impl Region {
     }
 
     /// Notes that a range is about to be used; the caller has checked that it lies in the region.
+    #[inline]
     fn touch(&self, offset_bytes: u64, size_bytes: u64) {
+        let last = offset_bytes + size_bytes.saturating_sub(1);
+        let window = offset_bytes / WINDOW_BYTES;
+        // CAST: a block of the region, whose size is a usize.
+        let block = (window / WINDOWS_PER_BLOCK) as usize;
+        let bit = 1 << (window % WINDOWS_PER_BLOCK);
+        let is_short = last / WINDOW_BYTES == window && size_bytes > 0;
+        // ORDER: pairs with the Release below: whoever sees the bit sees the fill.
+        if is_short && self.touched(block).load(Ordering::Acquire) & bit != 0 {
+            return;
+        }
+        self.touch_all(offset_bytes, size_bytes);
+    }
+
+    fn touch_all(&self, offset_bytes: u64, size_bytes: u64) {
         if size_bytes == 0 {
             return;
         }
@@ -215,7 +231,7 @@ impl Region {
             let from = offset_bytes.saturating_sub(start) / WINDOW_BYTES;
             let to = (last - start).min(BLOCK_BYTES - 1) / WINDOW_BYTES;
             let windows = (u32::MAX << from) & (u32::MAX >> (WINDOWS_PER_BLOCK - 1 - to));
-            // ORDER: pairs with the Release below: whoever sees the bit sees the fill.
+            // ORDER: as in `touch`.
             if self.touched(block).load(Ordering::Acquire) & windows != windows {
                 self.touch_first(block, windows, size_bytes >= WINDOW_BYTES);
             }

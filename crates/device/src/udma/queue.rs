@@ -314,36 +314,30 @@ impl Queue {
         if !side.is_enabled() || ring_len == 0 {
             return self.stop(EngineFault::NotReady { direction });
         }
-        let fits = |pending: u64| count > 0 && u64::from(count) <= ring_len.saturating_sub(pending);
         let retired = side.retired.load(Ordering::Acquire);
-        // ORDER: the descriptors were stored before; pairs with the Acquire in `pending`.
-        let posted = side
-            .posted
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |posted| {
-                fits(posted.saturating_sub(retired)).then(|| posted + u64::from(count))
+        let posted = side.posted.load(Ordering::Relaxed);
+        let room = ring_len.saturating_sub(posted.saturating_sub(retired));
+        if count == 0 || u64::from(count) > room {
+            // CAST: at most the ring's length, 24 bits.
+            #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+            let room = room as u32;
+            return self.stop(EngineFault::Doorbell {
+                direction,
+                count,
+                room,
             });
-        match posted {
-            Ok(before) => {
-                let total = before + u64::from(count);
-                self.tell(&Event::Doorbell {
-                    direction,
-                    descs: count,
-                    total,
-                });
-                if self.ready() > 0 {
-                    self.kick();
-                }
-            }
-            Err(posted) => {
-                // CAST: at most the ring's length, 24 bits.
-                #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
-                let room = ring_len.saturating_sub(posted.saturating_sub(retired)) as u32;
-                self.stop(EngineFault::Doorbell {
-                    direction,
-                    count,
-                    room,
-                });
-            }
+        }
+        let total = posted + u64::from(count);
+        // ORDER: the descriptors were stored before; pairs with the Acquire in `pending`. No other
+        // thread rings this doorbell meanwhile (`Port`).
+        side.posted.store(total, Ordering::Release);
+        self.tell(&Event::Doorbell {
+            direction,
+            descs: count,
+            total,
+        });
+        if self.ready() > 0 {
+            self.kick();
         }
     }
 
