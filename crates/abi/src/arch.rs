@@ -93,6 +93,9 @@ pub struct ArchProfile {
     pub h2t_engine_first: u32,
     /// Cores that use one HBM channel by default.
     pub cores_per_channel: u32,
+    /// Where misc RAM begins in BAR0: the words by which driver and firmware speak (driver 2.24.7
+    /// address maps), see [`FirmwareReg`](crate::regs::FirmwareReg).
+    pub misc_ram_base: u64,
     /// Bytes of BAR0: up to the last address that the driver uses. (uncertain: the real size)
     pub bar0_size_bytes: u64,
     /// From one channel's HBM to the next in BAR4.

@@ -58,11 +58,38 @@ pub enum Divergence {
     /// The reference cannot bring up one of two cores that share an engine, and leaks its ring; Glia
     /// loses nothing.
     LoneCore,
+    /// The reference stages a copy that a reset has disturbed again without end, and takes a device that
+    /// was never reset for one in reset; Glia tries four times, on a device with one reset behind it.
+    RetryLimit,
+    /// A copy that is staged again leaves others on its ring behind in the reference, which have to time
+    /// out first; Glia stages all of them again.
+    LostSibling,
+    /// The reference checks the descriptors at the start of a buffer and copies those at an offset, and
+    /// has a number of its own for an unknown kind; Glia checks what it copies.
+    DescriptorWalk,
+    /// The reference lets a process's ring leave the chunk that backs it; Glia refuses it.
+    RingSize,
+    /// The reference counts the slots of a ring whose length is no power of two as if it were one; Glia
+    /// says that it has none to fill.
+    OddRing,
+    /// The reference stops the kernel for a bad doorbell, or a ring that it cannot fill; Glia answers an
+    /// error.
+    Assertion,
+    /// The reference takes two slots before it finds a barrier unknown; Glia takes none.
+    UnknownBarrier,
+    /// The reference takes the request for an unknown state of an engine for done; Glia refuses it.
+    EngineState,
+    /// A process that has gone still owns its queues in the reference, which sets them up anew whenever it
+    /// goes again; in Glia nobody owns them.
+    KeptOwner,
+    /// The reference takes a core's ring anew when the core is reset, and knows nothing of the copies
+    /// that were lost; Glia keeps the ring's memory, and tells who waits for them.
+    KeptRings,
 }
 
 impl Divergence {
     /// All of them, in the order of the document.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 27] = [
         Self::BoundsWrap,
         Self::HostScratchpad,
         Self::ReserveCounter,
@@ -80,6 +107,16 @@ impl Divergence {
         Self::PlatformScale,
         Self::DegenerateWait,
         Self::LoneCore,
+        Self::RetryLimit,
+        Self::LostSibling,
+        Self::DescriptorWalk,
+        Self::RingSize,
+        Self::OddRing,
+        Self::Assertion,
+        Self::UnknownBarrier,
+        Self::EngineState,
+        Self::KeptOwner,
+        Self::KeptRings,
     ];
 
     /// The name under which the document and the tools speak of it.
@@ -103,6 +140,16 @@ impl Divergence {
             Self::PlatformScale => "platform-scale",
             Self::DegenerateWait => "degenerate-wait",
             Self::LoneCore => "lone-core",
+            Self::RetryLimit => "retry-limit",
+            Self::LostSibling => "lost-sibling",
+            Self::DescriptorWalk => "descriptor-walk",
+            Self::RingSize => "ring-size",
+            Self::OddRing => "odd-ring",
+            Self::Assertion => "assertion",
+            Self::UnknownBarrier => "unknown-barrier",
+            Self::EngineState => "engine-state",
+            Self::KeptOwner => "kept-owner",
+            Self::KeptRings => "kept-rings",
         }
     }
 }

@@ -12,6 +12,7 @@
 //! from any thread, possibly with locks held: a sink must not call back into the machine.
 
 use crate::addr::{BusAddr, RegOffset};
+use crate::fault::PairFault;
 use crate::handle::{Channel, ChunkId, CoreId, DeviceId, McHandle, Pid, QueueId};
 use crate::mem::Location;
 use crate::port::NotCompleted;
@@ -124,6 +125,16 @@ pub enum EngineFault {
         at: BusAddr,
         /// Bytes.
         size_bytes: u64,
+    },
+    /// The bus aborted the access (ordered by a fault plan): a DMA abort.
+    Aborted {
+        /// First byte that was to be written.
+        at: BusAddr,
+    },
+    /// HBM has an uncorrectable error (ordered by a fault plan).
+    Uncorrectable {
+        /// First byte that was to be read.
+        at: BusAddr,
     },
     /// A descriptor asks for what the model does not do: anything but a plain copy of one packet.
     Unimplemented {
@@ -238,10 +249,27 @@ pub enum Event {
         /// Bytes moved, markers included.
         size_bytes: u64,
     },
+    /// The fault plan decided what becomes of a pair.
+    Ordered {
+        /// The queue's count of pairs before it.
+        index: u64,
+        /// What becomes of it.
+        fault: PairFault,
+    },
     /// A queue was reset.
     QueueReset {
         /// Which side of it.
         direction: Direction,
+    },
+    /// The firmware began a reset: what the engines of these cores had under way is lost.
+    ResetBegan {
+        /// The cores by their bits; all bits for the whole device.
+        cores: u32,
+    },
+    /// The firmware has completed all resets that it was asked for.
+    ResetEnded {
+        /// The cores of all of them.
+        cores: u32,
     },
     /// A queue stopped.
     Stopped {

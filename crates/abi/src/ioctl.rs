@@ -169,6 +169,18 @@ pub mod wait_handle {
     pub const ASYNC2: u32 = 2;
 }
 
+/// What `NC_RESET` and `NC_RESET_READY` ask for.
+pub mod reset {
+    /// Of `nc_map`: the whole device.
+    pub const WHOLE_DEVICE: u32 = u32::MAX;
+    /// Of `request_id`: whatever was asked for.
+    pub const ALL_REQUESTS: u32 = u32::MAX;
+    /// Of `result`: it went well.
+    pub const DONE: i32 = 0;
+    /// Of `result`: it did not. (uncertain: the number)
+    pub const FAILED: i32 = -1;
+}
+
 /// Feature bits of [`DriverInfo`] (driver 2.27).
 pub mod feature {
     /// Asynchronous copies.
@@ -237,6 +249,15 @@ argument! {
     }
 }
 argument! {
+    /// `NC_RESET`: resets the cores of a bit map, or the whole device if all bits are set; `request_id`
+    /// is what to wait for, out.
+    NcReset, 8 { 0 nc_map: u32, 4 request_id: u32, }
+}
+argument! {
+    /// `NC_RESET_READY`: waits for a reset; `result` is 0 if it went well, out.
+    NcResetReady, 8 { 0 request_id: u32, 4 result: i32, }
+}
+argument! {
     /// `MEM_FREE`: takes one reference off the chunk.
     MemFree, 8 { 0 mem_handle: u64, }
 }
@@ -284,6 +305,15 @@ argument! {
     /// with.
     MemCopyAsyncWait, 24 { 0 src: u64, 8 dst: u64, 16 pwait: u32, 20 pad: u32, }
 }
+argument! {
+    /// `HBM_SCRUB_START`: begins to overwrite all HBM of a channel (`hbm_index`) with a word
+    /// (`init_val`). `axi_port` means nothing where HBM has one port.
+    HbmScrubStart, 16 { 0 nc_id: u32, 4 hbm_index: u32, 8 axi_port: u32, 12 init_val: u32, }
+}
+argument! {
+    /// `HBM_SCRUB_WAIT`: waits until that is done.
+    HbmScrubWait, 8 { 0 nc_id: u32, 4 hbm_index: u32, }
+}
 
 /// A number of a struct as the user address that it is.
 #[must_use]
@@ -322,6 +352,10 @@ mod tests {
             (MEM_BUF_COPY64, size_of::<MemBufCopy64>()),
             (MEM_COPY_ASYNC64, size_of::<MemCopyAsync64>()),
             (MEM_COPY_ASYNC_WAIT, size_of::<MemCopyAsyncWait>()),
+            (NC_RESET, size_of::<NcReset>()),
+            (NC_RESET_READY, size_of::<NcResetReady>()),
+            (HBM_SCRUB_START, size_of::<HbmScrubStart>()),
+            (HBM_SCRUB_WAIT, size_of::<HbmScrubWait>()),
             (DRIVER_INFO_GET, size_of::<DriverInfo>()),
         ];
         for (word, size) in sizes {

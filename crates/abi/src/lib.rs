@@ -37,6 +37,7 @@
 
 pub mod addr;
 pub mod arch;
+pub mod chance;
 pub mod conformance;
 pub mod divergence;
 pub mod errno;

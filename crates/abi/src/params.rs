@@ -7,7 +7,7 @@
 
 use crate::PAGE_SIZE_BYTES;
 
-/// Module parameters of the memory side, in bytes.
+/// Module parameters of the memory side; sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModuleParams {
     /// Smallest unit of the device pools; a multiple of the page size. Default 4,096.
@@ -21,6 +21,8 @@ pub struct ModuleParams {
     pub mempool_small_pool_size: u64,
     /// Requests up to and including this size prefer the small pool. Default 512 KiB.
     pub mempool_small_alloc_max: u64,
+    /// Whether resets are left out: whoever asks for one is told that it went well. Default false.
+    pub no_reset: bool,
 }
 
 impl Default for ModuleParams {
@@ -30,6 +32,7 @@ impl Default for ModuleParams {
             mempool_host_memory_size: 32 << 20,
             mempool_small_pool_size: 1 << 30,
             mempool_small_alloc_max: 512 << 10,
+            no_reset: false,
         }
     }
 }

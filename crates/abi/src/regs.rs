@@ -5,6 +5,8 @@
 //! in it 16 queue blocks for each [`Direction`]. [`QueueReg::at`] finds the offset of a register,
 //! [`Place::of`] is the inverse.
 //!
+//! Beside the engines lies misc RAM, where the driver meets the firmware: [`FirmwareReg`].
+//!
 //! ```text
 //!   engine block        M2S queue q           S2M queue q
 //!   0x00000 M2S         0x01000 + q*0x1000    0x21000 + q*0x1000
@@ -202,6 +204,109 @@ pub fn queue_block(
         .checked_add(first + u64::from(queue.number) * QUEUE_BLOCK_SIZE)
 }
 
+/// Bytes of misc RAM. (uncertain: the last word that the driver uses is at 0x808.)
+pub const MISC_RAM_SIZE_BYTES: u64 = 0x1000;
+/// The bit of [`FirmwareReg::Status`] that is set while a reset runs.
+pub const RESET_RUNS_BIT: u32 = 0x8;
+
+/// A word of misc RAM by which the driver asks the firmware for a reset (driver 2.24.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FirmwareReg {
+    /// The cores that are to be reset, a bit for each by its number. (uncertain: the encoding.)
+    ResetCores,
+    /// What is to be reset, see [`ResetType`].
+    ResetType,
+    /// Where the request lies, high word. Not used by resets.
+    RequestHigh,
+    /// Where the request lies, low word.
+    RequestLow,
+    /// Where the response goes, high word.
+    ResponseHigh,
+    /// Where the response goes, low word.
+    ResponseLow,
+    /// Any write sets the reset off.
+    ResetTrigger,
+    /// How the firmware is, see [`RESET_RUNS_BIT`]; read-only.
+    Status,
+}
+
+impl FirmwareReg {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::ResetCores,
+        Self::ResetType,
+        Self::RequestHigh,
+        Self::RequestLow,
+        Self::ResponseHigh,
+        Self::ResponseLow,
+        Self::ResetTrigger,
+        Self::Status,
+    ];
+
+    /// Offset in misc RAM.
+    #[must_use]
+    pub const fn offset(self) -> u64 {
+        match self {
+            Self::ResetCores => 0x1d8,
+            Self::ResetType => 0x1ec,
+            Self::RequestHigh => 0x1f0,
+            Self::RequestLow => 0x1f4,
+            Self::ResponseHigh => 0x1f8,
+            Self::ResponseLow => 0x1fc,
+            Self::ResetTrigger => 0x800,
+            Self::Status => 0x808,
+        }
+    }
+
+    /// Offset in BAR0.
+    #[must_use]
+    pub const fn at(self, profile: &ArchProfile) -> RegOffset {
+        RegOffset::new(profile.misc_ram_base + self.offset())
+    }
+
+    /// The register at this offset of BAR0; `None` for any other.
+    #[must_use]
+    pub fn of(profile: &ArchProfile, at: RegOffset) -> Option<Self> {
+        let offset = misc_ram_offset(profile, at)?;
+        Self::ALL.into_iter().find(|it| it.offset() == offset)
+    }
+}
+
+/// The offset in misc RAM of an offset of BAR0; `None` if that lies elsewhere.
+#[must_use]
+pub fn misc_ram_offset(profile: &ArchProfile, at: RegOffset) -> Option<u64> {
+    let offset = at.get().checked_sub(profile.misc_ram_base)?;
+    (offset < MISC_RAM_SIZE_BYTES).then_some(offset)
+}
+
+/// What a reset is of. The numbers are guesses: the sources at hand name the register, not its values
+/// (uncertain).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ResetType {
+    /// The whole device.
+    Device = 1,
+    /// The cores of [`FirmwareReg::ResetCores`].
+    Cores = 2,
+}
+
+impl ResetType {
+    /// The value of the register.
+    #[must_use]
+    pub const fn to_raw(self) -> u32 {
+        self as u32
+    }
+
+    /// The type of this value; `None` if there is no such type.
+    #[must_use]
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Device),
+            2 => Some(Self::Cores),
+            _ => None,
+        }
+    }
+}
+
 /// What lies at an offset of BAR0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -322,6 +427,26 @@ mod tests {
         let profile = Arch::V2.profile();
         assert_eq!(queue_block(profile, queue(34, 0), Direction::Tx), None);
         assert_eq!(queue_block(profile, queue(0, 16), Direction::Tx), None);
+    }
+
+    /// The sheet's addresses; no engine answers there.
+    #[test]
+    fn the_firmwares_words_lie_in_misc_ram_and_are_found_again() {
+        let at = |arch: Arch, register: FirmwareReg| register.at(arch.profile()).get();
+        assert_eq!(at(Arch::V2, FirmwareReg::ResetTrigger), 0x30fa_0800);
+        assert_eq!(at(Arch::V3, FirmwareReg::Status), 0x06c8_4808);
+        assert_eq!(at(Arch::V4, FirmwareReg::ResetCores), 0x06c8_41d8);
+        for arch in Arch::ALL {
+            let profile = arch.profile();
+            for register in FirmwareReg::ALL {
+                let at = register.at(profile);
+                assert_eq!(Place::of(profile, at), Place::Elsewhere);
+                assert_eq!(FirmwareReg::of(profile, at), Some(register));
+            }
+            let end = RegOffset::new(profile.misc_ram_base + MISC_RAM_SIZE_BYTES);
+            assert_eq!(misc_ram_offset(profile, end), None);
+            assert!(end.get() <= profile.bar0_size_bytes);
+        }
     }
 
     #[test]

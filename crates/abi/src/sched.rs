@@ -76,7 +76,7 @@ pub enum Poll {
 pub enum Step {
     /// More, at once.
     Again,
-    /// More, not before this point in time.
+    /// More at this point in time, or when it is kicked before.
     At(Tick),
     /// More, after a wake of this key.
     On(WaitOn),

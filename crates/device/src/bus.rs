@@ -9,10 +9,12 @@
 //! Everything else is nothing: a DMA abort.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use glia_abi::addr::{BusAddr, HostPa};
 use glia_abi::arch::MemoryLayout;
 use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::fault::Faults;
 use glia_abi::handle::DeviceId;
 use glia_abi::sched::Sched;
 use glia_abi::sync::AtomicU32;
@@ -22,6 +24,7 @@ use crate::hbm::Hbm;
 use crate::host::HostArena;
 use crate::memory::{Bytes, BytesMut, PINS_START, PinReader};
 use crate::udma::reuse::Reuse;
+use crate::udma::timing::{EngineOrder, EngineTiming};
 
 /// The surroundings of a device's engines.
 pub(crate) struct Bus {
@@ -35,6 +38,14 @@ pub(crate) struct Bus {
     pub(crate) detail: Detail,
     /// What the engines touched lately.
     pub(crate) reuse: Reuse,
+    /// What goes wrong.
+    pub(crate) faults: Arc<dyn Faults>,
+    /// How long descriptors take; none if no time.
+    pub(crate) timing: Option<EngineTiming>,
+    /// In which order they run.
+    pub(crate) order: EngineOrder,
+    /// The firmware is resetting something.
+    pub(crate) in_reset: AtomicBool,
 }
 
 /// Where a range lies.
@@ -71,6 +82,11 @@ impl Bus {
             None => self.hbm.bytes_mut(at, size_bytes),
         };
         found.map(Located::Here)
+    }
+
+    /// Whether everything an engine does is done at once, in order, and well.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.timing.is_none() && self.order == EngineOrder::Strict && !self.faults.is_armed()
     }
 
     /// Whether the address is one of host memory.

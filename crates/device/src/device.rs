@@ -11,13 +11,15 @@
 //! owns which bytes: it does what descriptors say.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use glia_abi::addr::{BusAddr, RegOffset};
 use glia_abi::arch::MemoryLayout;
 use glia_abi::event::Sink;
+use glia_abi::fault::Faults;
 use glia_abi::handle::{Channel, DeviceId, QueueId};
 use glia_abi::port::{BadBar4Range, Budget, NotCompleted, Port, TimedOut};
-use glia_abi::sched::Sched;
+use glia_abi::sched::{Micros, Sched};
 use glia_abi::sync::{AtomicU32, Ordering};
 use glia_abi::transport::Mapping;
 
@@ -27,6 +29,11 @@ use crate::hbm::{BadHbmRange, Hbm};
 use crate::host::HostArena;
 use crate::memory::MapError;
 use crate::udma::reuse::Reuse;
+use crate::udma::timing::{EngineOrder, EngineTiming};
+
+/// How long a reset takes unless the configuration says otherwise. A model: real firmware is slower,
+/// by how much is not known.
+const RESET: Micros = Micros(1_000);
 
 /// What a device is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +44,28 @@ pub struct DeviceConfig {
     pub layout: MemoryLayout,
     /// What HBM that nobody has written reads as.
     pub hbm_fill: u8,
+    /// How long its engines take; none if no time.
+    pub timing: Option<EngineTiming>,
+    /// In which order its engines read and write.
+    pub order: EngineOrder,
+    /// How long its firmware takes for a reset.
+    pub reset: Micros,
+}
+
+impl DeviceConfig {
+    /// Fresh HBM reads as 0, engines take no time and keep the order, a reset takes a
+    /// millisecond.
+    #[must_use]
+    pub const fn new(device: DeviceId, layout: MemoryLayout) -> Self {
+        Self {
+            device,
+            layout,
+            hbm_fill: 0,
+            timing: None,
+            order: EngineOrder::Strict,
+            reset: RESET,
+        }
+    }
 }
 
 /// Why a device cannot be built.
@@ -66,6 +95,7 @@ impl Device {
         host: Arc<HostArena>,
         sched: Arc<dyn Sched>,
         sink: Arc<dyn Sink>,
+        faults: Arc<dyn Faults>,
     ) -> Result<Arc<Self>, DeviceError> {
         let device = config.device;
         let hbm = Hbm::new(&config.layout, config.hbm_fill);
@@ -78,8 +108,12 @@ impl Device {
             detail: sink.detail(),
             sink,
             reuse: Reuse::new(),
+            faults,
+            timing: config.timing,
+            order: config.order,
+            in_reset: AtomicBool::new(false),
         });
-        let bar0 = Bar0::new(Arc::clone(&bus));
+        let bar0 = Bar0::new(Arc::clone(&bus), config.reset);
         Ok(Arc::new(Self { bus, bar0 }))
     }
 

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::HostPa;
+use glia_abi::fault::{FaultPoint, Faults, NoFaults, Scope};
 use glia_abi::handle::{DeviceId, PinId};
 use glia_abi::port::{BadHostRange, DmaMemory, HostMemory, MachineMemory};
 use glia_abi::sync::AtomicU32;
@@ -83,6 +84,7 @@ pub struct HostArena {
     ranges: Mutex<Ranges>,
     refused_frees: AtomicU64,
     pins: PinTable,
+    faults: Arc<dyn Faults>,
 }
 
 /// The arena's bookkeeping, in host addresses.
@@ -97,6 +99,15 @@ impl HostArena {
     /// # Errors
     /// [`HostError`] if the size is out of range or the system has no room.
     pub fn new(config: HostConfig) -> Result<Self, HostError> {
+        Self::with_faults(config, Arc::new(NoFaults))
+    }
+
+    /// The same, of which a plan orders that it has no memory, pins nothing, or scatters what it
+    /// pins.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_faults(config: HostConfig, faults: Arc<dyn Faults>) -> Result<Self, HostError> {
         let size_bytes = config.arena_size_bytes;
         let max_bytes = ARENA_END_MAX - ARENA_START;
         if size_bytes == 0 || size_bytes > max_bytes || !size_bytes.is_multiple_of(PAGE_SIZE_BYTES)
@@ -113,7 +124,12 @@ impl HostArena {
                 live: BTreeMap::new(),
             }),
             refused_frees: AtomicU64::new(0),
-            pins: PinTable::new(config.pin_layout, config.pinned_bytes_max),
+            pins: PinTable::new(
+                config.pin_layout,
+                config.pinned_bytes_max,
+                Arc::clone(&faults),
+            ),
+            faults,
         })
     }
 
@@ -158,6 +174,19 @@ impl HostArena {
         self.region.bytes_mut(offset(at)?, size_bytes)
     }
 
+    /// Whether a plan orders that a device gets no memory.
+    fn is_refused(&self, device: DeviceId) -> bool {
+        if !self.faults.is_armed() {
+            return false;
+        }
+        let _for_device = Scope {
+            device: Some(device),
+            ..Scope::current()
+        }
+        .enter();
+        self.faults.strikes(FaultPoint::HostMemory)
+    }
+
     /// The pins.
     pub(crate) fn pins(&self) -> &PinTable {
         &self.pins
@@ -172,6 +201,9 @@ fn offset(at: HostPa) -> Option<u64> {
 impl HostMemory for HostArena {
     fn alloc(&self, device: DeviceId, size_bytes: u64) -> Option<HostPa> {
         if size_bytes == 0 || !size_bytes.is_multiple_of(PAGE_SIZE_BYTES) {
+            return None;
+        }
+        if self.is_refused(device) {
             return None;
         }
         let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,6 +260,8 @@ impl MachineMemory for HostArena {
 
 #[cfg(test)]
 mod tests {
+    use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, Matching, Trigger};
+
     use super::*;
 
     const DEVICE: DeviceId = DeviceId::new(0);
@@ -270,6 +304,36 @@ mod tests {
         arena.free(DEVICE, at, 8192);
         assert_eq!((arena.refused_frees(), arena.allocated_bytes()), (5, 0));
         assert_eq!(arena.alloc(DEVICE, 4 * 4096), Some(at));
+    }
+
+    #[test]
+    fn memory_that_a_plan_refuses_is_there_for_the_next_one() {
+        let plan = Arc::new(FaultPlan::new(0));
+        let config = HostConfig {
+            arena_size_bytes: 4 * PAGE_SIZE_BYTES,
+            ..HostConfig::default()
+        };
+        let arena = HostArena::with_faults(config, Arc::clone(&plan) as _).unwrap();
+        let matching = Matching {
+            device: Some(DEVICE),
+            ..Matching::default()
+        };
+        let id = plan
+            .add(FaultRule {
+                matching,
+                trigger: Trigger::nth(2),
+                ..FaultRule::new(FaultKind::FailedHostAlloc)
+            })
+            .unwrap();
+        assert!(arena.alloc(DEVICE, 4097).is_none(), "no page's multiple");
+        let whole = arena.alloc(DEVICE, 4 * 4096).unwrap();
+        arena.free(DEVICE, whole, 4 * 4096);
+        assert_eq!(arena.alloc(DEVICE, 4096), None);
+        assert_eq!(arena.allocated_bytes(), 0);
+        assert!(arena.alloc(DeviceId::new(1), 4096).is_some(), "not asked");
+        assert!(arena.alloc(DEVICE, 3 * 4096).is_some());
+        let so_far = plan.remove(id).unwrap();
+        assert_eq!((so_far.opportunities, so_far.strikes), (3, 1));
     }
 
     #[test]

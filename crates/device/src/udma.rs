@@ -9,8 +9,10 @@
 //! its queues; here they go on.)
 
 pub(crate) mod copy;
+pub(crate) mod flight;
 pub(crate) mod queue;
 pub(crate) mod reuse;
+pub(crate) mod timing;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -100,6 +102,16 @@ impl Engine {
     pub(crate) fn queue(&self, number: u32, bus: &Arc<Bus>) -> Option<&Arc<Queue>> {
         let queue = self.queues.get(number as usize)?;
         Some(queue.get_or_init(|| Arc::new(Queue::new(QueueId::new(self.id, number), bus))))
+    }
+
+    /// Puts the engine into its state after power-on, all its queues included.
+    pub(crate) fn power_on(&self) {
+        *self
+            .registers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Registers::default();
+        let queues = self.queues.iter().filter_map(OnceLock::get);
+        queues.for_each(|queue| queue.power_on());
     }
 
     /// A queue, if it has come to life.

@@ -12,11 +12,14 @@ use glia_abi::conformance::{
     machine_memory, mapping, port, sched, sleep_lock, user_memory, worker,
 };
 use glia_abi::event::NoSink;
+use glia_abi::fault::NoFaults;
 use glia_abi::handle::{DeviceId, EngineId, QueueId};
 use glia_abi::port::HostMemory;
+use glia_abi::sched::Sched;
 use glia_abi::transport::{Lent, user_addr};
 use glia_device::{
     AddressSpace, Device, DeviceConfig, HostArena, HostConfig, InlineSched, PinLayout,
+    ThreadedSched, VirtualSched,
 };
 
 const DEVICE: DeviceId = DeviceId::new(3);
@@ -31,15 +34,15 @@ fn host(pin_layout: PinLayout) -> Arc<HostArena> {
     Arc::new(HostArena::new(config).unwrap())
 }
 
-fn device(arch: Arch, hbm_fill: u8, host: &Arc<HostArena>) -> Arc<Device> {
+fn device(arch: Arch, hbm_fill: u8, host: &Arc<HostArena>, sched: Arc<dyn Sched>) -> Arc<Device> {
     let size_bytes = 64 << 20;
+    let layout = MemoryLayout::new(arch, Scale::RegionSize { size_bytes }).unwrap();
     let config = DeviceConfig {
-        device: DEVICE,
-        layout: MemoryLayout::new(arch, Scale::RegionSize { size_bytes }).unwrap(),
         hbm_fill,
+        ..DeviceConfig::new(DEVICE, layout)
     };
-    let sched = Arc::new(InlineSched::new());
-    Device::new(config, Arc::clone(host), sched, Arc::new(NoSink)).unwrap()
+    let (sink, faults) = (Arc::new(NoSink), Arc::new(NoFaults));
+    Device::new(config, Arc::clone(host), sched, sink, faults).unwrap()
 }
 
 fn span(bytes: &[u8]) -> Span<UserAddr> {
@@ -91,18 +94,31 @@ fn buffers_and_mappings_keep_their_rules() {
     mapping::check(map(true).as_ref()).unwrap();
     mapping::check(map(false).as_ref()).unwrap();
     mapping::check_shared(map(true).as_ref(), map(true).as_ref()).unwrap();
-    let device = device(Arch::V2, 0x5c, &host);
+    let sched = Arc::new(InlineSched::new());
+    let device = device(Arch::V2, 0x5c, &host, sched);
     let map = |at| device.mapping(BusAddr::new(at), 8192).unwrap();
     mapping::check(map(0x1000).as_ref()).unwrap();
     mapping::check_shared(map(0x10_0000_0000).as_ref(), map(0x10_0000_0000).as_ref()).unwrap();
 }
 
+/// One of each mode.
+fn scheds() -> [Arc<dyn Sched>; 3] {
+    [
+        Arc::new(InlineSched::new()),
+        Arc::new(ThreadedSched::new(2).unwrap()),
+        Arc::new(VirtualSched::new(23)),
+    ]
+}
+
 #[test]
-fn devices_of_all_generations_keep_the_rules_of_a_port() {
-    for arch in Arch::ALL {
+fn devices_of_all_generations_keep_the_rules_of_a_port_in_all_modes() {
+    for (arch, sched) in Arch::ALL
+        .into_iter()
+        .flat_map(|arch| scheds().map(|sched| (arch, sched)))
+    {
         for (layout, hbm_fill) in LAYOUTS.into_iter().zip([0, 0xa5]) {
             let host = host(layout);
-            let device = device(arch, hbm_fill, &host);
+            let device = device(arch, hbm_fill, &host, Arc::clone(&sched));
             let fixture = PortFixture {
                 port: device.as_ref(),
                 memory: host.as_ref(),
@@ -126,14 +142,41 @@ fn devices_of_all_generations_keep_the_rules_of_a_port() {
     }
 }
 
+/// All rules of a scheduler and of what waits through it.
+fn keeps_its_rules(fixture: &SchedFixture<'_>) {
+    sched::check(fixture).unwrap();
+    worker::check(fixture).unwrap();
+    sleep_lock::check(fixture).unwrap();
+}
+
 #[test]
 fn the_inline_scheduler_keeps_its_rules() {
-    let fixture = SchedFixture {
+    keeps_its_rules(&SchedFixture {
         sched: Arc::new(InlineSched::new()),
         mode: Mode::Inline,
         clients: &threads,
-    };
-    sched::check(&fixture).unwrap();
-    worker::check(&fixture).unwrap();
-    sleep_lock::check(&fixture).unwrap();
+    });
+}
+
+#[test]
+fn the_threaded_scheduler_keeps_its_rules() {
+    for threads_of_its_own in [1, 2, 5] {
+        keeps_its_rules(&SchedFixture {
+            sched: Arc::new(ThreadedSched::new(threads_of_its_own).unwrap()),
+            mode: Mode::Threaded,
+            clients: &threads,
+        });
+    }
+}
+
+#[test]
+fn the_virtual_scheduler_keeps_its_rules() {
+    for seed in 0..20 {
+        let sched = Arc::new(VirtualSched::new(seed));
+        keeps_its_rules(&SchedFixture {
+            sched: Arc::clone(&sched) as _,
+            mode: Mode::Virtual,
+            clients: &|clients| sched.run(clients).unwrap(),
+        });
+    }
 }

@@ -7,15 +7,11 @@
 //! This is a rule and no more: [`check_write`] looks at one offset and touches nothing.
 
 use glia_abi::addr::{RegOffset, access_fits};
-use glia_abi::arch::{Arch, ArchProfile};
-use glia_abi::regs::{Place, QueueReg};
+use glia_abi::arch::ArchProfile;
+use glia_abi::regs::{FirmwareReg, Place, QueueReg};
 
 /// Bytes of a register.
 const REGISTER_BYTES: u64 = 4;
-
-/// Words of misc RAM that are closed: the low and high halves of where a reset's request and
-/// response lie, and what sets it off.
-const RESET_WORDS: [u64; 5] = [0x1f0, 0x1f4, 0x1f8, 0x1fc, 0x800];
 
 /// Why a process may not write there. All are `EINVAL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -76,22 +72,22 @@ pub fn is_closed(profile: &ArchProfile, at: RegOffset) -> bool {
                     | QueueReg::DrtpInc
             )
         ),
-        Place::Engine { .. } | Place::Elsewhere => at
-            .checked_offset_from(misc_ram(profile.arch))
-            .is_some_and(|offset| RESET_WORDS.contains(&offset)),
-    }
-}
-
-/// Where misc RAM begins in BAR0 (driver 2.24.7 address maps; V4 as V3).
-const fn misc_ram(arch: Arch) -> RegOffset {
-    match arch {
-        Arch::V2 => RegOffset::new(0x30fa_0000),
-        Arch::V3 | Arch::V4 => RegOffset::new(0x06c8_4000),
+        Place::Engine { .. } | Place::Elsewhere => matches!(
+            FirmwareReg::of(profile, at),
+            Some(
+                FirmwareReg::RequestHigh
+                    | FirmwareReg::RequestLow
+                    | FirmwareReg::ResponseHigh
+                    | FirmwareReg::ResponseLow
+                    | FirmwareReg::ResetTrigger
+            )
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use glia_abi::arch::Arch;
     use glia_abi::handle::{EngineId, QUEUES_PER_ENGINE, QueueId};
     use glia_abi::udma::Direction;
 

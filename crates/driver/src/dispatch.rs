@@ -13,7 +13,7 @@ use glia_abi::event::CommandClass;
 use glia_abi::ioctl as word;
 use glia_abi::transport::OpenMode;
 
-use crate::ioctl::{Call, alloc, copy, info};
+use crate::ioctl::{Call, alloc, copy, info, reset, scrub};
 
 /// A command that is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +23,11 @@ enum Command {
     DriverInfo,
     DeviceInit,
     DeviceRelease,
+    DeviceReset,
+    DeviceReady,
+    DeviceResetStatus,
+    NcReset,
+    NcResetReady,
     MemAllocV2Mt64,
     MemGetPa,
     MemGetInfo,
@@ -31,6 +36,8 @@ enum Command {
     MemBufCopy64,
     MemCopyAsync64,
     MemCopyAsyncWait,
+    HbmScrubStart,
+    HbmScrubWait,
 }
 
 /// Which files reach a command.
@@ -83,6 +90,11 @@ impl Command {
             word::DEVICE_BASIC_INFO => Self::DeviceBasicInfo,
             word::DEVICE_INIT => Self::DeviceInit,
             word::DEVICE_RELEASE => Self::DeviceRelease,
+            word::DEVICE_RESET => Self::DeviceReset,
+            word::DEVICE_READY => Self::DeviceReady,
+            word::DEVICE_RESET_STATUS => Self::DeviceResetStatus,
+            word::NC_RESET => Self::NcReset,
+            word::NC_RESET_READY => Self::NcResetReady,
             word::MEM_ALLOC_V2MT64 => Self::MemAllocV2Mt64,
             word::MEM_GET_PA => Self::MemGetPa,
             word::MEM_GET_INFO => Self::MemGetInfo,
@@ -91,6 +103,8 @@ impl Command {
             word::MEM_BUF_COPY64 => Self::MemBufCopy64,
             word::MEM_COPY_ASYNC64 => Self::MemCopyAsync64,
             word::MEM_COPY_ASYNC_WAIT => Self::MemCopyAsyncWait,
+            word::HBM_SCRUB_START => Self::HbmScrubStart,
+            word::HBM_SCRUB_WAIT => Self::HbmScrubWait,
             // This one is known by its number alone: it is meant to grow.
             _ if word::number(word) == word::number(word::DRIVER_INFO_GET) => Self::DriverInfo,
             _ => return None,
@@ -102,6 +116,11 @@ impl Command {
             Self::CompatibleVersion | Self::DeviceBasicInfo | Self::DriverInfo => Lane::Misc,
             Self::DeviceInit
             | Self::DeviceRelease
+            | Self::DeviceReset
+            | Self::DeviceReady
+            | Self::DeviceResetStatus
+            | Self::NcReset
+            | Self::NcResetReady
             | Self::MemAllocV2Mt64
             | Self::MemGetPa
             | Self::MemGetInfo
@@ -109,7 +128,9 @@ impl Command {
             | Self::MemCopy64
             | Self::MemBufCopy64
             | Self::MemCopyAsync64
-            | Self::MemCopyAsyncWait => Lane::Main,
+            | Self::MemCopyAsyncWait
+            | Self::HbmScrubStart
+            | Self::HbmScrubWait => Lane::Main,
         }
     }
 
@@ -120,6 +141,11 @@ impl Command {
             Self::DriverInfo => info::driver_info(call),
             // Opening the device is what attaches (driver 2.27): both do nothing.
             Self::DeviceInit | Self::DeviceRelease => Ok(()),
+            Self::DeviceReset => reset::device_reset(call),
+            Self::DeviceReady => reset::device_ready(call),
+            Self::DeviceResetStatus => reset::device_reset_status(call),
+            Self::NcReset => reset::nc_reset(call),
+            Self::NcResetReady => reset::nc_reset_ready(call),
             Self::MemAllocV2Mt64 => alloc::mem_alloc_v2mt64(call),
             Self::MemGetPa => alloc::mem_get_pa(call),
             Self::MemGetInfo => alloc::mem_get_info(call),
@@ -128,6 +154,8 @@ impl Command {
             Self::MemBufCopy64 => copy::mem_buf_copy64(call),
             Self::MemCopyAsync64 => copy::mem_copy_async64(call),
             Self::MemCopyAsyncWait => copy::mem_copy_async_wait(call),
+            Self::HbmScrubStart => scrub::hbm_scrub_start(call),
+            Self::HbmScrubWait => scrub::hbm_scrub_wait(call),
         }
     }
 }
@@ -201,7 +229,7 @@ mod tests {
             classes.filter(|&class| class == wanted).count()
         };
         let all = word::COMMANDS.len();
-        let (misc_built, main_built, misc_missing) = (4, 10, 16);
+        let (misc_built, main_built, misc_missing) = (4, 17, 16);
         let built = misc_built + main_built;
         assert_eq!(count(OpenMode::ReadWrite, CommandClass::Built), built);
         let missing = count(OpenMode::ReadWrite, CommandClass::Unimplemented);

@@ -20,19 +20,22 @@
 //! resets the queue at once, and every batch under way on it is lost. Their owners learn it when
 //! they ask; whoever stood before the ring's lock at that moment gets the same error without
 //! staging anything. The next caller finds a fresh ring. On generations that say so, a batch that
-//! was under way during a [reset](crate::reset) of the device is no failure: everything is staged
-//! again, a few times at most.
+//! was under way during a [reset](crate::reset) of the device is no failure: when the reset has
+//! ended everything is staged again, a few times at most.
+//!
+//! Cores, and the device, are [reset](self::reset) on demand, which shuts their rings for a while.
 //!
 //! Before all that, engines and rings are [brought up](Dma::init_cores). Besides the driver's own
 //! queues there are those of processes, which are set up and rung here ([`user`]), and whose
-//! descriptors the driver checks if it is asked to copy them ([`descriptors`]).
+//! descriptors the driver checks if it is asked to copy them ([`descriptors`]). HBM that nobody has
+//! is overwritten on demand ([`scrub`]).
 //!
 //! **A refusal changes nothing**: neither the ring nor any context. Where the reference takes a
 //! size of 0 for 64 KiB, Glia moves nothing.
 //!
-//! **Locks.** A [`SleepLock`] for each ring, held across waits. Before it are taken: one for the fill
-//! buffer; one for whoever brings something up or down. After it, never across a wait, a mutex for
-//! each engine.
+//! **Locks.** A [`SleepLock`] for each ring, held across waits. Before it are taken: one for the
+//! fill buffer; one for whoever brings something up or down. Beside it, one for each channel's
+//! scrub. After it, never across a wait, a mutex for each engine.
 //!
 //! **What this does not do.** It takes addresses on trust: which chunk they lie in, whether the
 //! caller may use it, and that it stays there until the copy has ended is the business of whoever
@@ -50,6 +53,8 @@ mod fill;
 mod interleavings;
 mod lane;
 mod marker;
+pub mod reset;
+pub mod scrub;
 mod split;
 pub mod user;
 
@@ -68,13 +73,18 @@ pub use budget::{Awaited, Platform, budget};
 pub use context::WaitHandle;
 pub use cores::inits_h2t_engine;
 pub use lane::{ContextState, QueueState};
-pub use split::BATCH_BYTES_MAX;
+pub use split::{BATCH_BYTES_MAX, copy_barrier};
+
+pub use crate::ring::ring_descs;
 
 use crate::alloc::AllocError;
 use crate::memory::{DeviceMemory, OwnedPin};
 use crate::reset::{ResetWindow, Resets};
+use crate::ring::StageError;
 use cores::Owned;
 use lane::{Hold, Lane, Links};
+use reset::ResetQueue;
+use scrub::Scrub;
 use split::Run;
 use user::Engine;
 
@@ -191,6 +201,21 @@ pub enum DmaError {
     Size(#[from] BadTransferSize),
 }
 
+impl DmaError {
+    /// Why a batch was not written into the ring of a queue.
+    fn staging(queue: QueueId, error: StageError) -> Self {
+        match error {
+            StageError::NoRoom { pairs, available } => Self::NoRoom {
+                queue,
+                pairs,
+                available,
+            },
+            StageError::Memory(error) => Self::Memory(error),
+            StageError::Size(error) => Self::Size(error),
+        }
+    }
+}
+
 /// The DMA op layer of one device.
 ///
 /// When it is dropped its queues are stopped and its rings given back.
@@ -205,6 +230,8 @@ pub struct Dma {
     dummy_ring: OnceLock<HostPa>,
     /// One for each engine.
     engines: Box<[Mutex<Engine>]>,
+    /// By channel: the scrub that is under way.
+    scrubs: Box<[SleepLock<Option<Scrub>>]>,
     /// The chunks that it has taken. Whoever brings something up or down holds this.
     owned: SleepLock<Owned>,
 }
@@ -230,16 +257,26 @@ impl Dma {
             .filter_map(|core| Some(Lane::new(core, profile.h2t_queue(core)?)))
             .collect();
         let engines = (0..profile.engines).map(|_| Mutex::default()).collect();
+        let channels = profile.region_bases.iter();
+        let scrubs = channels.map(|_| SleepLock::new(None, &*sched)).collect();
+        let no_reset = memory.config().params.no_reset;
+        let requests = ResetQueue::new(profile, platform, no_reset, &*sched);
+        let resets = Resets::new(sched.now());
+        if requests.is_off() {
+            resets.set(None);
+        }
         Self {
             owned: SleepLock::new(Owned::none(lanes.len()), &*sched),
             links: Links {
                 device,
                 profile,
                 platform,
-                resets: Resets::new(sched.now()),
+                resets,
+                requests,
                 port,
                 host,
                 sched,
+                faults: Arc::clone(memory.faults()),
                 told: sink.detail() > Detail::Nothing,
                 sink,
             },
@@ -248,6 +285,7 @@ impl Dma {
             fill_buffer: OnceLock::new(),
             dummy_ring: OnceLock::new(),
             engines,
+            scrubs,
         }
     }
 
@@ -339,11 +377,12 @@ impl Dma {
         ring.copy_async(run, previous, hold)
     }
 
-    /// Waits for the asynchronous copies that a process has under way, on any ring, whatever comes
-    /// of them: the process goes, and nobody else will ask.
+    /// Waits for the asynchronous copies and the scrubs that a process has under way, on any ring,
+    /// whatever comes of them: the process goes, and nobody else will ask.
     pub fn settle(&self, by: Pid) {
+        self.settle_scrubs(by);
         for lane in &self.lanes {
-            if let Ok(mut ring) = lane.hold(&self.links, by) {
+            if let Ok(mut ring) = lane.hold_any(&self.links, by) {
                 ring.settle();
             }
         }
@@ -352,7 +391,8 @@ impl Dma {
     /// Waits for an asynchronous copy; the handle is free then, also after an error. The places are
     /// those of the copy: they say which ring it is on.
     ///
-    /// On a core whose ring was never brought up there is nothing to wait for (driver 2.27).
+    /// On a core whose ring is not up there is nothing to wait for (driver 2.27), unless the copy was
+    /// lost to a reset.
     ///
     /// # Errors
     /// [`DmaError::NotInUse`] if nothing is under way under that handle; [`DmaError::TimedOut`] if
@@ -364,7 +404,7 @@ impl Dma {
         target: Place,
         handle: WaitHandle,
     ) -> Result<(), DmaError> {
-        match self.async_lane(source, target).hold(&self.links, by) {
+        match self.async_lane(source, target).hold_any(&self.links, by) {
             Ok(mut ring) => ring.wait(handle),
             Err(DmaError::NotReady { .. }) => Ok(()),
             Err(error) => Err(error),

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::errno::Errno;
 use glia_abi::event::{Detail, Event, Ids, Sink};
-use glia_abi::fault::Faults;
+use glia_abi::fault::{Entered, Faults, Scope};
 use glia_abi::handle::{DeviceId, FileId};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::port::{HostMemory, MachineMemory, Port};
@@ -38,6 +38,7 @@ use glia_abi::transport::{Caller, OpenMode};
 
 use crate::chunk::{Chunk, ChunkRef};
 use crate::dispatch;
+use crate::dma::reset::ResetOutcome;
 use crate::dma::{Dma, DmaConfig, DmaError, Platform};
 use crate::files::{File, Files};
 use crate::ioctl::Call;
@@ -98,7 +99,7 @@ pub struct Driver {
 pub(crate) struct Device {
     pub(crate) id: DeviceId,
     pub(crate) memory: Arc<DeviceMemory>,
-    pub(crate) dma: Dma,
+    pub(crate) dma: Arc<Dma>,
     /// What bounce buffers are taken for.
     pub(crate) bounce_site: SiteId,
 }
@@ -131,10 +132,12 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Opens a device. Any mode but write-only attaches the process to it.
+    /// Opens a device. Any mode but write-only attaches the process to it, and waits while the whole
+    /// device is being reset.
     ///
     /// # Errors
-    /// `ENOENT` if there is no such device, `EBUSY` if all 16 attach slots are taken by others,
+    /// `ENOENT` if there is no such device, `EINTR` if the process is to end meanwhile, `EINVAL` if
+    /// the latest reset of the device failed, `EBUSY` if all 16 attach slots are taken by others,
     /// `ENODEV` if the device has been torn down, `EMFILE` if too many files are open.
     pub fn open(
         &self,
@@ -151,6 +154,14 @@ impl Driver {
             device: number,
             mode,
         };
+        let _for_caller = device.work_for(caller, None);
+        if !mode.is_free_access() {
+            match device.dma.await_device(caller.killed) {
+                ResetOutcome::Done => {}
+                ResetOutcome::Killed => return Err(Errno::EINTR),
+                ResetOutcome::Failed => return Err(Errno::EINVAL),
+            }
+        }
         let id = self.files.open(file).ok_or(Errno::EMFILE)?;
         if !mode.is_free_access()
             && let Err(refused) = device.memory.open(caller.pid)
@@ -176,6 +187,7 @@ impl Driver {
     ) -> Result<i32, Errno> {
         self.sched.pause();
         let (device, mode) = self.file(file)?;
+        let _for_caller = device.work_for(caller, Some(word));
         let call = Call {
             driver: self,
             device,
@@ -214,6 +226,7 @@ impl Driver {
         if mode.is_free_access() {
             return Err(Errno::EACCES);
         }
+        let _for_caller = device.work_for(caller, None);
         let size_bytes = mmap::page_range(offset, size_bytes)?;
         let found = device.memory.search(BusAddr::new(offset));
         let pin = found
@@ -239,7 +252,7 @@ impl Driver {
     /// A descriptor of the file is closed by `caller`. Runs on every close, of copies and of
     /// inherited descriptors, too.
     ///
-    /// If the process has the device open once, its asynchronous copies are waited for, and what
+    /// If the process has the device open once, resets and its asynchronous copies are waited for, and what
     /// dies with it ends: its chunks, then its mappings. A copy of a descriptor does not count as
     /// an open, so closing one of two copies does the same (driver 2.27). A process that is not
     /// attached ends nothing.
@@ -247,8 +260,14 @@ impl Driver {
         let Ok((device, mode)) = self.file(file) else {
             return;
         };
+        let _for_caller = device.work_for(caller, None);
         if !mode.is_free_access() {
-            if device.memory.open_count(caller.pid) <= 1 {
+            let opens = device.memory.open_count(caller.pid);
+            if opens == 1 {
+                // Whatever comes of them.
+                let _ = device.dma.await_reset(None, &|| false);
+            }
+            if opens <= 1 {
                 device.dma.settle(caller.pid);
             }
             let mut gone = Vec::new();
@@ -272,6 +291,7 @@ impl Driver {
         let Some(device) = self.devices.get(device as usize) else {
             return;
         };
+        let _for_caller = device.work_for(caller, None);
         if !mode.is_free_access() {
             // A copy that it started after it had detached, from a copy of the descriptor or while
             // another of its threads closed the file, holds memory, too.
@@ -297,6 +317,13 @@ impl Driver {
     pub fn memory(&self, device: DeviceId) -> Option<&Arc<DeviceMemory>> {
         let known = self.devices.iter().find(|known| known.id == device)?;
         Some(&known.memory)
+    }
+
+    /// The op layer of a device, for tools; `None` if there is no such device.
+    #[must_use]
+    pub fn dma(&self, device: DeviceId) -> Option<&Dma> {
+        let known = self.devices.iter().find(|known| known.id == device)?;
+        Some(&known.dma)
     }
 
     /// How many devices there are.
@@ -338,7 +365,7 @@ impl Driver {
             id,
             bounce_site: memory.sites().intern("driver bounce buffer"),
             memory,
-            dma,
+            dma: Arc::new(dma),
         };
         for facts in device.memory.channel_facts() {
             self.tell_taken(&device, facts.carveout);
@@ -400,6 +427,18 @@ impl Driver {
 }
 
 impl Device {
+    /// Says for whom this thread works until the answer is dropped. Whether anybody asks is not
+    /// looked at: a plan may change in the middle of a call.
+    fn work_for(&self, caller: &Caller<'_>, command: Option<u32>) -> Entered {
+        Scope {
+            device: Some(self.id),
+            process: Some(caller.pid),
+            core: None,
+            command,
+        }
+        .enter()
+    }
+
     fn ids(&self, caller: &Caller<'_>) -> Ids {
         Ids {
             process: Some(caller.pid),

@@ -7,6 +7,7 @@ use crate::bar0::Bar0Refusal;
 use crate::chunk::{DeadChunk, PinError};
 use crate::dma::DmaError;
 use crate::dma::descriptors::DescriptorError;
+use crate::dma::scrub::ScrubError;
 use crate::dma::user::QueueError;
 use crate::handles::HandleError;
 use crate::memory::open::OpenError;
@@ -71,6 +72,12 @@ errno! { DescriptorError,
     Self::User(_) => Errno::EFAULT,
     Self::Memory(_) => Errno::EIO,
     Self::Copy(cause) => cause.errno(),
+}
+errno! { ScrubError,
+    Self::NoChannel { .. } | Self::NotStarted { .. } | Self::EngineDown { .. } => Errno::EINVAL,
+    Self::UnderWay { .. } | Self::InUse { .. } | Self::QueueTaken { .. } => Errno::EBUSY,
+    Self::Wrong { .. } => Errno::EIO,
+    Self::Dma(cause) => cause.errno(),
 }
 errno! { QueueError,
     Self::NoQueue { .. }

@@ -132,7 +132,7 @@ impl HandleTable {
     /// page.
     pub fn new(limit: u32, faults: &dyn Faults) -> Result<(Self, FreeHandles), HandleError> {
         let limit = limit.clamp(2, HANDLE_LIMIT);
-        if faults.strikes(FaultPoint::HandleTable) {
+        if faults.orders(FaultPoint::HandleTable) {
             return Err(HandleError::NoMemory { page: 0 });
         }
         let table = Self {
@@ -143,7 +143,7 @@ impl HandleTable {
             is_down: AtomicBool::new(false),
             pages_made: AtomicU32::new(0),
         };
-        if faults.strikes(FaultPoint::HandleTable) {
+        if faults.orders(FaultPoint::HandleTable) {
             return Err(HandleError::NoMemory { page: 0 });
         }
         table.make_page(0);
@@ -165,6 +165,10 @@ impl HandleTable {
         let (handle, cell) = McHandle::new(index)
             .zip(self.cell(index))
             .ok_or(HandleError::Down)?;
+        if faults.orders(FaultPoint::HandleCell) {
+            self.go_down(free);
+            return Err(HandleError::Full { limit: self.limit });
+        }
         // CAST: a free cell holds an index below the limit.
         #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
         let chained = cell.load(Ordering::Relaxed) as u32;
@@ -248,7 +252,7 @@ impl HandleTable {
         }
         if self.cell(next).is_none() {
             let page = next / CELLS_PER_PAGE;
-            if faults.strikes(FaultPoint::HandlePage) {
+            if faults.orders(FaultPoint::HandlePage) {
                 self.go_down(free);
                 return Err(HandleError::NoMemory { page });
             }

@@ -11,10 +11,14 @@
 //! | [`info`] | versions and features |
 //! | [`alloc`] | taking, freeing and describing chunks |
 //! | [`copy`] | copies between chunks, and between chunks and user memory |
+//! | [`reset`] | resets of cores and of the device |
+//! | [`scrub`] | overwriting all HBM of a channel |
 
 pub(crate) mod alloc;
 pub(crate) mod copy;
 pub(crate) mod info;
+pub(crate) mod reset;
+pub(crate) mod scrub;
 
 use glia_abi::addr::UserAddr;
 use glia_abi::arch::ArchProfile;

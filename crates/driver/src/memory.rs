@@ -32,8 +32,8 @@ pub mod sweep;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glia_abi::addr::{Alignment, BusAddr, HostPa, access_fits};
-use glia_abi::fault::{FaultPoint, Faults};
-use glia_abi::handle::{CORES_MAX, McHandle, Pid};
+use glia_abi::fault::{Entered, FaultPoint, Faults, Scope};
+use glia_abi::handle::{CORES_MAX, CoreId, McHandle, Pid};
 use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
 
@@ -161,6 +161,7 @@ impl<A: Arena> DeviceMemory<A> {
     /// # Errors
     /// [`AllocError`], the first of the reference's checks that fails; nothing is taken then.
     pub fn alloc(&self, caller: Pid, request: &AllocRequest) -> Result<ChunkRef, AllocError> {
+        let _for_core = self.work_for(request.core);
         let size_bytes = self.check(request)?;
         let mut guard = self.lock();
         let set = &mut *guard;
@@ -257,6 +258,7 @@ impl<A: Arena> DeviceMemory<A> {
         if let Some(handle) = record.handle() {
             return Ok(handle);
         }
+        let _for_core = self.work_for(record.core());
         let object = Object::Chunk(chunk);
         let handle = self
             .handles
@@ -305,6 +307,12 @@ impl<A: Arena> DeviceMemory<A> {
     #[must_use]
     pub fn object(&self, handle: McHandle) -> Option<Object> {
         self.handles.find(handle)
+    }
+
+    /// What fails on this device.
+    #[must_use]
+    pub fn faults(&self) -> &Arc<dyn Faults> {
+        &self.faults
     }
 
     /// The names of allocation sites.
@@ -377,7 +385,7 @@ impl<A: Arena> DeviceMemory<A> {
                 channels,
             });
         }
-        if self.faults.strikes(FaultPoint::Alloc) {
+        if self.faults.orders(FaultPoint::Alloc) {
             return Err(AllocError::Injected {
                 size_bytes: asked_bytes,
             });
@@ -385,7 +393,7 @@ impl<A: Arena> DeviceMemory<A> {
         if request.core.get() >= CORES_MAX {
             return Err(AllocError::NoCore { core: request.core });
         }
-        if self.faults.strikes(FaultPoint::ChunkRecord) {
+        if self.faults.orders(FaultPoint::ChunkRecord) {
             return Err(AllocError::NoRecord {
                 size_bytes: asked_bytes,
             });
@@ -451,6 +459,18 @@ impl<A: Arena> DeviceMemory<A> {
         let complaint = set.pools.give_back(&record);
         self.slab.recycle(&mut set.free_slots, chunk);
         Ok(Freed::Gone { complaint })
+    }
+
+    /// Says on what this thread works until the answer is dropped, if anybody asks.
+    fn work_for(&self, core: CoreId) -> Option<Entered> {
+        self.faults.is_armed().then(|| {
+            Scope {
+                device: Some(self.config.device),
+                core: Some(core),
+                ..Scope::current()
+            }
+            .enter()
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Set<A>> {

@@ -119,7 +119,9 @@ impl Mappings {
     pub(crate) fn remove_of(&self, device: DeviceId, process: Pid) {
         let of =
             |_: &MapId, record: &mut Record| record.device == device && record.process == process;
-        let gone: Vec<_> = self.lock().records.extract_if(of).collect();
+        let mut gone: Vec<_> = self.lock().records.extract_if(of).collect();
+        // The oldest first: what they held is given back in one order in every run.
+        gone.sort_unstable_by_key(|(map, _)| *map);
         drop(gone);
     }
 

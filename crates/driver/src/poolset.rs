@@ -73,7 +73,7 @@ impl<A: Arena> PoolSet<A> {
         host: Arc<dyn HostMemory>,
         faults: &dyn Faults,
     ) -> Result<Self, NoPool> {
-        let ready = |pool| match faults.strikes(FaultPoint::Pool) {
+        let ready = |pool| match faults.orders(FaultPoint::Pool) {
             true => Err(NoPool(pool)),
             false => Ok(()),
         };

@@ -41,7 +41,7 @@ impl AttachSlot {
 pub struct SlotsFull {
     /// Who wanted in.
     pub pid: Pid,
-    /// Who is in, by slot.
+    /// Who is in, by slot; 0 for a slot that is taken by order of a fault plan only.
     pub holders: [u32; ATTACH_SLOTS as usize],
 }
 
@@ -72,14 +72,19 @@ impl AttachSlots {
     pub(crate) fn attach(&mut self, pid: Pid) -> Result<(SlotId, u32), SlotsFull> {
         let free = || Some(self.taken.trailing_ones()).filter(|&number| number < ATTACH_SLOTS);
         let Some(number) = self.find(pid).map(SlotId::get).or_else(free) else {
-            let holders = self.slots.map(|slot| slot.pid.map_or(0, Pid::get));
-            return Err(SlotsFull { pid, holders });
+            return Err(self.full(pid));
         };
         let slot = &mut self.slots[number as usize];
         slot.pid = Some(pid);
         slot.opens = slot.opens.saturating_add(1);
         self.taken |= 1 << number;
         Ok((SlotId::new(number), slot.opens))
+    }
+
+    /// That there is no slot for `pid`.
+    pub(crate) fn full(&self, pid: Pid) -> SlotsFull {
+        let holders = self.slots.map(|slot| slot.pid.map_or(0, Pid::get));
+        SlotsFull { pid, holders }
     }
 
     /// How often `pid` has the device open; 0 if it is not attached.

@@ -4,6 +4,8 @@
 //! that timed out and [was under way](ResetWindow::covers) during a reset is staged again instead of
 //! failing.
 //!
+//! How a reset comes about is told in [`dma::reset`](crate::dma::reset).
+//!
 //! Times come from the machine's clock, made strictly increasing: no two events of a device have the
 //! same stamp, so that a reset always ends after it began, and a copy that begins after a reset has a
 //! later stamp than its end, also while the clock stands still. A device comes to life with one reset

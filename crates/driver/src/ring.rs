@@ -29,7 +29,7 @@ mod pair;
 
 use glia_abi::udma::{RING_DESCS_MAX, RING_DESCS_MIN, RING_GAP_DESCS, RingId};
 
-pub(crate) use pair::{QueuePair, RingMemory, StageError, set_up, write};
+pub(crate) use pair::{QueuePair, RingMemory, StageError, Staging, set_up, write};
 
 /// What the driver asks for a ring of its own (driver 2.27, `DMA_H2T_DESC_COUNT`).
 const H2T_DESCS_NOMINAL: u32 = 4096;
@@ -38,12 +38,18 @@ const H2T_DESCS_NOMINAL: u32 = 4096;
 pub(crate) const H2T_RING_DESCS: u32 = ring_descs(H2T_DESCS_NOMINAL);
 
 /// How many descriptors a ring gets for which `wanted` are asked (driver 2.27): room for the gap,
-/// and a power of two.
-const fn ring_descs(wanted: u32) -> u32 {
+/// and a power of two. Where that is none of 32 bits it is `u32::MAX`, which no ring has.
+#[must_use]
+pub const fn ring_descs(wanted: u32) -> u32 {
     if wanted < RING_DESCS_MIN {
-        2 * RING_DESCS_MIN
-    } else {
-        (wanted + RING_GAP_DESCS).next_power_of_two()
+        return 2 * RING_DESCS_MIN;
+    }
+    match wanted
+        .saturating_add(RING_GAP_DESCS)
+        .checked_next_power_of_two()
+    {
+        Some(descs) => descs,
+        None => u32::MAX,
     }
 }
 

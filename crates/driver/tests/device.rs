@@ -7,17 +7,21 @@
 
 use std::sync::{Arc, Mutex};
 
-use glia_abi::addr::Span;
+use glia_abi::addr::{BusAddr, RegOffset, Span};
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::event::{Event, Ids, NoSink, Sink};
 use glia_abi::fault::NoFaults;
 use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId};
 use glia_abi::mem::Location;
-use glia_abi::port::{MachineMemory, Port};
+use glia_abi::port::{BadBar4Range, Budget, DmaMemory, MachineMemory, Port, TimedOut};
+use glia_abi::regs::QueueReg;
 use glia_abi::sched::{Sched, Tick};
+use glia_abi::sync::{AtomicU32, Ordering};
 use glia_abi::transport::Mapping;
 use glia_abi::udma::{Barrier, Direction, RingId, Transfer};
-use glia_device::{Device, DeviceConfig, HostArena, HostConfig, InlineSched};
+use glia_device::{
+    Device, DeviceConfig, EngineOrder, EngineTiming, HostArena, HostConfig, InlineSched,
+};
 use glia_driver::alloc::AllocRequest;
 use glia_driver::dma::user::{QueueRequest, RingRequest};
 use glia_driver::dma::{Dma, DmaConfig, Place, Platform, WaitHandle};
@@ -38,18 +42,25 @@ struct Joined {
 impl Joined {
     fn new(arch: Arch, sink: Arc<dyn Sink>) -> Self {
         let layout = MemoryLayout::new(arch, Scale::Full).unwrap();
+        Self::with(DeviceConfig::new(DEVICE, layout), sink, |device, _| device)
+    }
+
+    /// `port` makes what the driver meets of the device.
+    fn with(
+        config: DeviceConfig,
+        sink: Arc<dyn Sink>,
+        port: fn(Arc<Device>, Arc<HostArena>) -> Arc<dyn Port>,
+    ) -> Self {
+        let layout = config.layout;
+        let arch = layout.arch();
         let host = Arc::new(HostArena::new(HostConfig::default()).unwrap());
         let sched: Arc<dyn Sched> = Arc::new(InlineSched::new());
-        let config = DeviceConfig {
-            device: DEVICE,
-            layout,
-            hbm_fill: 0,
-        };
         let device = Device::new(
             config,
             Arc::clone(&host),
             Arc::clone(&sched),
             Arc::clone(&sink),
+            Arc::new(NoFaults),
         )
         .unwrap();
         let memory = DeviceMemory::new(
@@ -58,7 +69,7 @@ impl Joined {
             Arc::new(NoFaults),
         );
         let memory = Arc::new(memory.unwrap());
-        let port: Arc<dyn Port> = Arc::clone(&device) as Arc<_>;
+        let port = port(Arc::clone(&device), Arc::clone(&host));
         let bytes: Arc<dyn MachineMemory> = Arc::clone(&host) as Arc<_>;
         let config = DmaConfig {
             device: DEVICE,
@@ -279,4 +290,98 @@ fn a_copy_from_nowhere_fails_at_once_and_the_next_one_works() {
     );
     joined.dma.copy(PID, source, target, 4096).unwrap();
     assert_eq!(read(&*target_bytes, 4096), pattern(4096, 1));
+}
+
+/// What a driver would be that never sets a write barrier: it has rung the doorbell of this device,
+/// and the bits are gone.
+struct WithoutBarriers {
+    device: Arc<Device>,
+    host: Arc<HostArena>,
+}
+
+impl Port for WithoutBarriers {
+    fn reg_read(&self, at: RegOffset) -> u32 {
+        self.device.reg_read(at)
+    }
+
+    fn reg_write(&self, at: RegOffset, value: u32) {
+        const WORD1_WRITE_BARRIER: u32 = 1 << 26;
+        let profile = self.device.layout().profile();
+        let queue = profile.h2t_queue(CoreId::new(0)).unwrap();
+        let register = |register: QueueReg| register.at(profile, queue, Direction::Tx).unwrap();
+        if at == register(QueueReg::DrtpInc) {
+            let [low, high, descs] = [QueueReg::DrbpLow, QueueReg::DrbpHigh, QueueReg::Drl]
+                .map(|of| u64::from(self.device.reg_read(register(of))));
+            let base = profile.bus_to_host(BusAddr::new(low | high << 32)).unwrap();
+            let ring = self.host.words(base, descs * 16).unwrap();
+            for word1 in ring.iter().skip(1).step_by(4) {
+                word1.fetch_and(!WORD1_WRITE_BARRIER, Ordering::Relaxed);
+            }
+        }
+        self.device.reg_write(at, value);
+    }
+
+    fn bar4_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BadBar4Range> {
+        self.device.bar4_write(offset, bytes)
+    }
+
+    fn await_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        budget: Budget,
+    ) -> Result<u64, TimedOut> {
+        self.device.await_word(queue, word, want, budget)
+    }
+}
+
+/// Whether copies, a chain and a fill over an engine in the weak order of this seed have moved all
+/// their bytes when the driver says so.
+fn is_right_in_weak_order(
+    arch: Arch,
+    seed: u64,
+    port: fn(Arc<Device>, Arc<HostArena>) -> Arc<dyn Port>,
+) -> bool {
+    let size_bytes = 64 << 20;
+    let layout = MemoryLayout::new(arch, Scale::RegionSize { size_bytes }).unwrap();
+    let config = DeviceConfig {
+        timing: Some(EngineTiming::of(arch)),
+        order: EngineOrder::Weak { seed },
+        ..DeviceConfig::new(DEVICE, layout)
+    };
+    let joined = Joined::with(config, Arc::new(NoSink), port);
+    let size = 5 * 65_536 + 77;
+    let seed = usize::try_from(seed).unwrap();
+    let (source, source_bytes) = joined.chunk(Location::Host, 0, size as u64);
+    let (target, target_bytes) = joined.chunk(Location::Device, 0, size as u64);
+    let (back, back_bytes) = joined.chunk(Location::Host, 0, size as u64);
+    source_bytes.write(0, &pattern(size, seed)).unwrap();
+    let dma = &joined.dma;
+    dma.copy(PID, source, target, size as u64).unwrap();
+    let written = read(&*target_bytes, size) == pattern(size, seed);
+    let first = dma.copy_async(PID, target, back, size as u64, WaitHandle::None);
+    let second = dma.copy_async(PID, source, target, size as u64, first.unwrap());
+    let read_back = read(&*back_bytes, size) == pattern(size, seed);
+    dma.wait(PID, source, target, second.unwrap()).unwrap();
+    dma.fill(PID, target, size as u64, 0x5a).unwrap();
+    let filled = read(&*target_bytes, size) == vec![0x5a; size];
+    written && read_back && filled
+}
+
+#[test]
+fn the_driver_sets_the_barriers_that_an_engine_in_weak_order_needs() {
+    const SEEDS: u64 = 50;
+    for arch in [Arch::V2, Arch::V3] {
+        for seed in 0..SEEDS {
+            let right = is_right_in_weak_order(arch, seed, |device, _| device);
+            assert!(right, "{arch}, seed {seed}");
+        }
+        let lucky = (0..SEEDS).filter(|&seed| {
+            is_right_in_weak_order(arch, seed, |device, host| {
+                Arc::new(WithoutBarriers { device, host })
+            })
+        });
+        assert!(lucky.count() < 5, "{arch}: nobody needs them");
+    }
 }

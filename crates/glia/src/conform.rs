@@ -26,6 +26,7 @@ pub mod compare;
 pub mod dma;
 pub mod host;
 pub mod judge;
+pub mod line;
 pub mod op;
 mod outcome;
 pub mod report;

@@ -20,12 +20,15 @@ use glia_abi::handle::{DeviceId, Pid};
 use glia_abi::params::ModuleParams;
 use glia_abi::port::Port;
 use glia_abi::sched::Sched;
+use glia_device::sched::{ThreadsError, run_on_threads};
 use glia_device::{
-    Device, DeviceConfig, DeviceError, HostArena, HostConfig, HostError, InlineSched,
+    Device, DeviceConfig, DeviceError, EngineOrder, EngineTiming, HostArena, HostConfig, HostError,
+    InlineSched, ThreadedSched, VirtualSched,
 };
 use glia_driver::driver::{DeviceSetup, Driver, DriverInitError};
 use glia_driver::memory::MemoryConfig;
 
+pub use glia_device::sched::{Client, RunError};
 pub use process::Process;
 
 /// Which machine.
@@ -73,6 +76,29 @@ impl Model {
     }
 }
 
+/// How a machine runs its engines, and how its time moves; see [`glia_device::sched`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SchedMode {
+    /// Everything happens on the caller's thread, at once.
+    #[default]
+    Inline,
+    /// Engines work beside their callers, in real time.
+    Threaded {
+        /// How many threads they have: 1 to 256. [`SchedMode::THREADED`] is the usual.
+        threads: u32,
+    },
+    /// One thing at a time, in an order and at times that follow from the seed.
+    Virtual {
+        /// Which order.
+        seed: u64,
+    },
+}
+
+impl SchedMode {
+    /// With as many threads as two cores can run beside two clients.
+    pub const THREADED: Self = Self::Threaded { threads: 2 };
+}
+
 /// What a machine is built from.
 #[derive(Clone)]
 pub struct MachineConfig {
@@ -88,6 +114,12 @@ pub struct MachineConfig {
     pub hbm_fill: u8,
     /// Its host memory.
     pub host: HostConfig,
+    /// Who runs its engines, and its time.
+    pub mode: SchedMode,
+    /// How long its engines take; none if no time. Not in the threaded mode, whose time is real.
+    pub timing: Option<EngineTiming>,
+    /// In which order its engines read and write. Strict in the threaded mode.
+    pub order: EngineOrder,
     /// Who hears its events.
     pub sink: Arc<dyn Sink>,
     /// What fails.
@@ -95,7 +127,7 @@ pub struct MachineConfig {
 }
 
 impl MachineConfig {
-    /// One device of full size; nobody listens, nothing fails.
+    /// One device of full size, run inline; nobody listens, nothing fails.
     #[must_use]
     pub fn new(model: Model) -> Self {
         Self {
@@ -105,8 +137,40 @@ impl MachineConfig {
             params: ModuleParams::default(),
             hbm_fill: 0,
             host: HostConfig::default(),
+            mode: SchedMode::default(),
+            timing: None,
+            order: EngineOrder::Strict,
             sink: Arc::new(NoSink),
             faults: Arc::new(NoFaults),
+        }
+    }
+
+    /// The same in another mode. In the virtual one engines take the time of their generation, and
+    /// its seed decides the order of their reads and writes, too.
+    #[must_use]
+    pub fn with_mode(self, mode: SchedMode) -> Self {
+        let (timing, order) = match mode {
+            SchedMode::Inline | SchedMode::Threaded { .. } => (None, EngineOrder::Strict),
+            SchedMode::Virtual { seed } => (
+                Some(EngineTiming::of(self.arch)),
+                EngineOrder::Weak { seed },
+            ),
+        };
+        Self {
+            mode,
+            timing,
+            order,
+            ..self
+        }
+    }
+
+    /// # Errors
+    /// What does not go together.
+    fn check(&self) -> Result<(), MachineError> {
+        let is_timed = self.timing.is_some() || self.order != EngineOrder::Strict;
+        match self.mode {
+            SchedMode::Threaded { .. } if is_timed => Err(MachineError::ThreadedTiming),
+            _ => Ok(()),
         }
     }
 }
@@ -123,6 +187,14 @@ pub enum MachineError {
     /// The process has no room for a device.
     #[error("a device cannot be had")]
     Device(#[from] DeviceError),
+    /// A timing or a weak order in the threaded mode.
+    #[error(
+        "a timing or a weak order of engines needs the inline or the virtual mode: time is real in the threaded one"
+    )]
+    ThreadedTiming,
+    /// There are no threads to run it.
+    #[error(transparent)]
+    Threads(#[from] ThreadsError),
     /// The driver does not come up.
     #[error(transparent)]
     Driver(#[from] DriverInitError),
@@ -138,7 +210,9 @@ pub struct Machine {
 struct Parts {
     arch: Arch,
     host: Arc<HostArena>,
-    sched: Arc<InlineSched>,
+    sched: Arc<dyn Sched>,
+    /// The same, if that has to know its clients.
+    virtual_sched: Option<Arc<VirtualSched>>,
     devices: Vec<Arc<Device>>,
     driver: Driver,
 }
@@ -165,21 +239,33 @@ impl Machine {
     /// # Errors
     /// [`MachineError`]; nothing is left behind then.
     pub fn new(config: MachineConfig) -> Result<Self, MachineError> {
+        config.check()?;
         let layout = MemoryLayout::new(config.arch, config.scale)?;
-        let sched = Arc::new(InlineSched::new());
-        let host = Arc::new(HostArena::new(config.host).map_err(MachineError::Host)?);
+        let mut virtual_sched = None;
+        let sched: Arc<dyn Sched> = match config.mode {
+            SchedMode::Inline => Arc::new(InlineSched::new()),
+            SchedMode::Threaded { threads } => Arc::new(ThreadedSched::new(threads)?),
+            SchedMode::Virtual { seed } => {
+                let sched = Arc::new(VirtualSched::new(seed));
+                Arc::<VirtualSched>::clone(virtual_sched.insert(sched)) as _
+            }
+        };
+        let host = HostArena::with_faults(config.host, Arc::clone(&config.faults));
+        let host = Arc::new(host.map_err(MachineError::Host)?);
         let mut devices = Vec::new();
         let mut setups = Vec::new();
         for device in (0..config.devices).map(DeviceId::new) {
             let hardware = Device::new(
                 DeviceConfig {
-                    device,
-                    layout,
                     hbm_fill: config.hbm_fill,
+                    timing: config.timing,
+                    order: config.order,
+                    ..DeviceConfig::new(device, layout)
                 },
                 Arc::clone(&host),
-                Arc::clone(&sched) as Arc<dyn Sched>,
+                Arc::clone(&sched),
                 Arc::clone(&config.sink),
+                Arc::clone(&config.faults),
             )?;
             let memory = MemoryConfig {
                 device,
@@ -195,7 +281,7 @@ impl Machine {
         let driver = Driver::new(
             setups,
             Arc::clone(&host) as Arc<_>,
-            Arc::clone(&sched) as Arc<dyn Sched>,
+            Arc::clone(&sched),
             config.sink,
             config.faults,
         )?;
@@ -204,6 +290,7 @@ impl Machine {
                 arch: config.arch,
                 host,
                 sched,
+                virtual_sched,
                 devices,
                 driver,
             }),
@@ -242,7 +329,20 @@ impl Machine {
 
     /// Its time.
     #[must_use]
-    pub fn sched(&self) -> &Arc<InlineSched> {
+    pub fn sched(&self) -> &Arc<dyn Sched> {
         &self.parts.sched
+    }
+
+    /// Runs clients beside each other, each on a thread, and returns when all have ended. In the
+    /// virtual mode one runs at a time and the seed decides which; in the others the system does.
+    /// Whatever uses a machine from several threads does so from here, to run in every mode.
+    ///
+    /// # Errors
+    /// [`RunError`]: a client panicked, or, in the virtual mode, all waited for each other.
+    pub fn run_clients(&self, clients: Vec<Client<'_>>) -> Result<(), RunError> {
+        match &self.parts.virtual_sched {
+            Some(sched) => sched.run(clients),
+            None => run_on_threads(clients),
+        }
     }
 }

@@ -35,6 +35,7 @@ use glia_runtime::{
     AllocSpec, Core, Dmem, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor,
 };
 
+use crate::faults::{FaultsError, Laid, PlanFile, RuleReport};
 use crate::machine::{Machine, MachineConfig, MachineError};
 use crate::workload::{Alloc, Fault, Op, Range, Reader, Step, WorkloadError};
 use log::Memo;
@@ -57,6 +58,8 @@ pub struct Played {
     pub tables: Vec<UsageTable>,
     /// The operation that did not end as expected; `None` if all did.
     pub failure: Option<Failure>,
+    /// How the rules of the fault plan have done; empty without one.
+    pub faults: Vec<RuleReport>,
 }
 
 /// What was done. An operation counts if it ended as its line expects.
@@ -159,6 +162,9 @@ pub enum PlayError {
     /// A line cannot be used.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// The fault plan is about something that the machine does not have.
+    #[error("the fault plan does not fit")]
+    Faults(#[from] FaultsError),
     /// The machine cannot be built.
     #[error("the machine cannot be built")]
     Machine(#[from] MachineError),
@@ -173,12 +179,27 @@ pub enum PlayError {
 /// [`PlayError`] if the workload cannot be run to its end. An operation that fails is no error but
 /// [`Played::failure`].
 pub fn play(source: impl BufRead) -> Result<Played, PlayError> {
+    play_under(source, None)
+}
+
+/// The same, while a plan orders faults, from the moment at which the machine is switched on.
+///
+/// # Errors
+/// As [`play`], and [`PlayError::Faults`].
+pub fn play_under(source: impl BufRead, faults: Option<&PlanFile>) -> Result<Played, PlayError> {
     let mut reader = Reader::new(source)?;
     let header = reader.header();
-    let machine = Machine::new(MachineConfig {
+    let laid = faults
+        .map(|file| file.lay(header.model.arch(), header.devices))
+        .transpose()?;
+    let mut config = MachineConfig {
         devices: header.devices,
         ..MachineConfig::new(header.model)
-    })?;
+    };
+    if let Some(laid) = &laid {
+        config.faults = Arc::clone(laid.plan()) as _;
+    }
+    let machine = Machine::new(config)?;
     let devices: Vec<DeviceId> = (0..header.devices).map(DeviceId::new).collect();
     let mut player = Player::open(&machine, &devices)?;
     let mut failure = None;
@@ -195,6 +216,7 @@ pub fn play(source: impl BufRead) -> Result<Played, PlayError> {
             .filter_map(|&device| player.runtime.usage(device).ok())
             .collect(),
         failure: failure.map(|failure| *failure),
+        faults: laid.as_ref().map(Laid::told).unwrap_or_default(),
     })
 }
 

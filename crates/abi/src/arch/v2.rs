@@ -58,6 +58,7 @@ pub const PROFILE: ArchProfile = ArchProfile {
     cores_per_h2t_engine: 1,
     h2t_engine_first: 32,
     cores_per_channel: 1,
+    misc_ram_base: 0x30fa_0000,
     bar0_size_bytes: 0x3100_0000,
     bar4_channel_stride_bytes: 16 << 30,
     retry_memcpy: true,

@@ -20,6 +20,7 @@ pub const PROFILE: ArchProfile = ArchProfile {
     cores_per_h2t_engine: 2,
     h2t_engine_first: 128,
     cores_per_channel: 2,
+    misc_ram_base: 0x06c8_4000,
     bar0_size_bytes: 0xf500_0000,
     bar4_channel_stride_bytes: 64 << 30,
     retry_memcpy: false,

@@ -199,6 +199,8 @@ fn everything() -> Vec<Heard> {
             size_bytes,
         },
         Event::QueueReset { direction },
+        Event::ResetBegan { cores: u32::MAX },
+        Event::ResetEnded { cores: 0 },
         Event::StrayRegister {
             at: RegOffset::new(u64::MAX),
             value: None,

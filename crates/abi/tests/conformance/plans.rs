@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use glia_abi::conformance::sink::Heard;
 use glia_abi::conformance::{faults, sink};
 use glia_abi::event::{Detail, Event, Ids, NoSink, Sink};
-use glia_abi::fault::{FaultPoint, Faults, NoFaults};
-use glia_abi::sched::Tick;
+use glia_abi::fault::{
+    FaultKind, FaultPlan, FaultPoint, FaultRule, Faults, Matching, NoFaults, PairAt, PairFault,
+    StagedBatch, Trigger,
+};
+use glia_abi::handle::Pid;
+use glia_abi::sched::{Micros, Tick};
 
 use crate::breaks;
 
@@ -120,13 +124,19 @@ enum PlanFlaw {
     None,
     CountsPerThread,
     DiffersPerCopy,
+    DiffersPerPair,
     Panics,
+    PanicsAtPairs,
+    PanicsWhenTold,
+    StrikesUnarmed,
 }
 
-/// Strikes at every third attempt.
+/// Strikes at every third attempt, and at every third pair.
 struct Thirds {
     flaw: PlanFlaw,
+    copy: u64,
     attempts: AtomicU64,
+    pairs: AtomicU64,
 }
 
 thread_local! {
@@ -134,6 +144,10 @@ thread_local! {
 }
 
 impl Faults for Thirds {
+    fn is_armed(&self) -> bool {
+        self.flaw != PlanFlaw::StrikesUnarmed
+    }
+
     fn strikes(&self, point: FaultPoint) -> bool {
         assert!(
             self.flaw != PlanFlaw::Panics || point != FaultPoint::Pool,
@@ -141,48 +155,104 @@ impl Faults for Thirds {
         );
         let before = match self.flaw {
             PlanFlaw::CountsPerThread => OWN_ATTEMPTS.replace(OWN_ATTEMPTS.get() + 1),
+            PlanFlaw::DiffersPerCopy => self.copy + self.attempts.fetch_add(1, Ordering::Relaxed),
             _ => self.attempts.fetch_add(1, Ordering::Relaxed),
         };
         before % 3 == 2
     }
-}
 
-static COPIES: AtomicU64 = AtomicU64::new(0);
+    fn staged(&self, _batch: &StagedBatch) {
+        assert!(self.flaw != PlanFlaw::PanicsWhenTold, "nobody tells me");
+    }
 
-fn check_plan(flaw: PlanFlaw) -> Result<(), glia_abi::conformance::Violation> {
-    faults::check(&|| {
-        OWN_ATTEMPTS.set(0);
-        let attempts = match flaw {
-            PlanFlaw::DiffersPerCopy => COPIES.fetch_add(1, Ordering::Relaxed),
+    fn pair(&self, _at: &PairAt) -> Option<PairFault> {
+        assert!(
+            self.flaw != PlanFlaw::PanicsAtPairs,
+            "this plan has no engine"
+        );
+        let before = self.pairs.fetch_add(1, Ordering::Relaxed);
+        let offset = match self.flaw {
+            PlanFlaw::DiffersPerPair => self.copy,
             _ => 0,
         };
+        ((before + offset) % 3 == 2).then_some(PairFault::Lost)
+    }
+}
+
+fn check_plan(flaw: PlanFlaw) -> Result<(), glia_abi::conformance::Violation> {
+    let copies = Cell::new(0);
+    faults::check(&|| {
+        OWN_ATTEMPTS.set(0);
         Box::new(Thirds {
             flaw,
-            attempts: AtomicU64::new(attempts),
+            copy: copies.replace(copies.get() + 1),
+            attempts: AtomicU64::new(0),
+            pairs: AtomicU64::new(0),
         })
     })
+}
+
+/// A rule for each kind that a count, a chance or an owner decides.
+fn real_plan() -> FaultPlan {
+    let plan = FaultPlan::new(7);
+    let every = |every| Trigger {
+        every: Some(every),
+        ..Trigger::ALWAYS
+    };
+    let chance = Trigger {
+        probability: Some(0.25),
+        ..Trigger::ALWAYS
+    };
+    let delay = Micros(5);
+    let rules = [
+        (FaultKind::FailedPin, every(3)),
+        (FaultKind::FailedHostAlloc, every(7)),
+        (FaultKind::ExhaustedHandles, Trigger::nth(5)),
+        (FaultKind::LateMarker { delay }, every(4)),
+        (FaultKind::DmaAbort, chance),
+    ];
+    for (kind, trigger) in rules {
+        let rule = FaultRule {
+            trigger,
+            ..FaultRule::new(kind)
+        };
+        plan.add(rule).unwrap();
+    }
+    let process = Some(Pid::new(2));
+    let rule = FaultRule {
+        matching: Matching {
+            process,
+            ..Matching::default()
+        },
+        ..FaultRule::new(FaultKind::LostMarker)
+    };
+    plan.add(rule).unwrap();
+    plan
 }
 
 #[test]
 fn plans_that_keep_the_rules_pass() {
     faults::check(&|| Box::new(NoFaults)).unwrap();
+    faults::check(&|| Box::new(FaultPlan::new(7))).unwrap();
+    faults::check(&|| Box::new(real_plan())).unwrap();
     check_plan(PlanFlaw::None).unwrap();
 }
 
 #[test]
 fn mutant_plans_are_caught() {
+    let counts = "a plan counts the attempts of all threads";
+    let alike = "a plan answers the same questions in the same way";
+    let answers = "a plan answers about anything from any thread";
     let mutants = [
+        (PlanFlaw::CountsPerThread, counts),
+        (PlanFlaw::DiffersPerCopy, alike),
+        (PlanFlaw::DiffersPerPair, alike),
+        (PlanFlaw::Panics, answers),
+        (PlanFlaw::PanicsAtPairs, answers),
+        (PlanFlaw::PanicsWhenTold, answers),
         (
-            PlanFlaw::CountsPerThread,
-            "a plan counts the attempts of all threads",
-        ),
-        (
-            PlanFlaw::DiffersPerCopy,
-            "a plan answers the same questions in the same way",
-        ),
-        (
-            PlanFlaw::Panics,
-            "a plan answers about any point from any thread",
+            PlanFlaw::StrikesUnarmed,
+            "a plan that is not armed orders nothing",
         ),
     ];
     for (flaw, rule) in mutants {

@@ -35,7 +35,7 @@ enum Flaw {
     WorkersKickNobody,
     NeverDue,
     IgnoresTimes,
-    KicksPassTimes,
+    KicksWaitForTimes,
     JumpsToTheLast,
     IgnoresKeys,
     AnyWakeWakesWorkers,
@@ -111,7 +111,9 @@ impl State {
         let due = |known: &Known| match known.rest {
             Rest::Ready => Some(Tick(0)),
             Rest::Idle => known.kicked.then_some(Tick(0)),
-            Rest::At(at) if flaw == Flaw::KicksPassTimes && known.kicked => Some(at.min(self.now)),
+            Rest::At(at) if known.kicked && flaw != Flaw::KicksWaitForTimes => {
+                Some(at.min(self.now))
+            }
             Rest::At(at) => (at <= self.now).then_some(at),
             Rest::On(_) => None,
         };
@@ -477,7 +479,7 @@ fn mutants_of_the_work_are_caught() {
         (Flaw::WorkersKickNobody, "a worker can kick another"),
         (Flaw::NeverDue, "a worker goes on when its time has come"),
         (Flaw::IgnoresTimes, in_time),
-        (Flaw::KicksPassTimes, in_time),
+        (Flaw::KicksWaitForTimes, "a kick ends a rest until a time"),
         (
             Flaw::JumpsToTheLast,
             "due steps come in the order of their times",

@@ -189,13 +189,16 @@ impl Drop for Loans<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use glia_abi::fault::NoFaults;
     use glia_abi::transport::user_addr;
 
     use super::*;
     use crate::memory::PinLayout;
 
     fn table() -> PinTable {
-        PinTable::new(PinLayout::Contiguous, u64::MAX)
+        PinTable::new(PinLayout::Contiguous, u64::MAX, Arc::new(NoFaults))
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use glia_abi::addr::{HostPa, Span};
+use glia_abi::fault::{FaultPoint, Faults};
 use glia_abi::handle::PinId;
 use glia_abi::transport::{PinFault, PinnedUser};
 
@@ -45,6 +46,7 @@ pub enum PinLayout {
 pub(crate) struct PinTable {
     layout: PinLayout,
     pinned_bytes_max: u64,
+    faults: Arc<dyn Faults>,
     pins: RwLock<Pins>,
 }
 
@@ -78,10 +80,11 @@ struct Pin {
 
 impl PinTable {
     /// Nothing is pinned; at most `pinned_bytes_max` can be at a time.
-    pub(crate) fn new(layout: PinLayout, pinned_bytes_max: u64) -> Self {
+    pub(crate) fn new(layout: PinLayout, pinned_bytes_max: u64, faults: Arc<dyn Faults>) -> Self {
         Self {
             layout,
             pinned_bytes_max,
+            faults,
             pins: RwLock::new(Pins {
                 runs: BTreeMap::new(),
                 pins: BTreeMap::new(),
@@ -142,6 +145,10 @@ impl PinTable {
     ) -> Result<PinnedUser, PinFault> {
         let size_bytes = bytes.size_bytes();
         let no_room = PinFault::NoRoom { size_bytes };
+        // No pages are always to be had, and lie nowhere.
+        if size_bytes > 0 && self.faults.orders(FaultPoint::Pin) {
+            return Err(no_room);
+        }
         let mut pins = self.pins.write().unwrap_or_else(PoisonError::into_inner);
         let pinned_bytes = pins.pinned_bytes.checked_add(size_bytes);
         let pinned_bytes = pinned_bytes.filter(|&bytes| bytes <= self.pinned_bytes_max);
@@ -151,7 +158,18 @@ impl PinTable {
             (Vec::new(), None)
         } else {
             let pages = pins.take_pages(in_page_bytes + size_bytes).ok_or(no_room)?;
-            let spans = self.layout.spans(pin, pages, in_page_bytes, size_bytes);
+            let count = (in_page_bytes + size_bytes).div_ceil(PAGE_BYTES);
+            let order = if self.faults.orders(FaultPoint::ScatteredPages) {
+                // Backwards, no page follows the one before it.
+                Some((0..count).rev().collect())
+            } else {
+                self.layout.order(pin, count)
+            };
+            let first = HostPa::new(pages.start().get() + in_page_bytes);
+            let spans = match order {
+                None => vec![Span::cut(first, size_bytes)],
+                Some(order) => scattered(&order, pages, in_page_bytes, size_bytes),
+            };
             (spans, Some(pages))
         };
         let mut offset = 0;
@@ -225,41 +243,40 @@ impl Pins {
 }
 
 impl PinLayout {
-    /// Which addresses the bytes get, in their order, runs joined.
-    fn spans(
-        self,
-        pin: PinId,
-        pages: Span<HostPa>,
-        in_page_bytes: u64,
-        size_bytes: u64,
-    ) -> Vec<Span<HostPa>> {
-        let first = pages.start().get();
-        let seed = match self {
-            Self::Contiguous => {
-                let span = Span::cut(HostPa::new(first + in_page_bytes), size_bytes);
-                return vec![span];
-            }
-            Self::Scattered { seed } => seed,
+    /// In which order the bytes go through the pages; `None` if one page after the other.
+    fn order(self, pin: PinId, pages: u64) -> Option<Vec<u64>> {
+        let Self::Scattered { seed } = self else {
+            return None;
         };
-        let count = (in_page_bytes + size_bytes).div_ceil(PAGE_BYTES);
-        let mut order: Vec<u64> = (0..count).collect();
+        let mut order: Vec<u64> = (0..pages).collect();
         shuffle(&mut order, seed ^ pin.0);
-        let mut spans: Vec<Span<HostPa>> = Vec::new();
-        let (mut skip, mut left) = (in_page_bytes, size_bytes);
-        for page in order {
-            let at = HostPa::new(first + page * PAGE_BYTES + skip);
-            let here_bytes = left.min(PAGE_BYTES - skip);
-            match spans.last_mut() {
-                Some(last) if last.end() == at => {
-                    *last = Span::cut(last.start(), last.size_bytes() + here_bytes);
-                }
-                _ => spans.push(Span::cut(at, here_bytes)),
-            }
-            left -= here_bytes;
-            skip = 0;
-        }
-        spans
+        Some(order)
     }
+}
+
+/// Which addresses the bytes get, in their order, runs joined.
+fn scattered(
+    order: &[u64],
+    pages: Span<HostPa>,
+    in_page_bytes: u64,
+    size_bytes: u64,
+) -> Vec<Span<HostPa>> {
+    let first = pages.start().get();
+    let mut spans: Vec<Span<HostPa>> = Vec::new();
+    let (mut skip, mut left) = (in_page_bytes, size_bytes);
+    for page in order {
+        let at = HostPa::new(first + page * PAGE_BYTES + skip);
+        let here_bytes = left.min(PAGE_BYTES - skip);
+        match spans.last_mut() {
+            Some(last) if last.end() == at => {
+                *last = Span::cut(last.start(), last.size_bytes() + here_bytes);
+            }
+            _ => spans.push(Span::cut(at, here_bytes)),
+        }
+        left -= here_bytes;
+        skip = 0;
+    }
+    spans
 }
 
 /// Fisher and Yates, with the numbers of splitmix64.
@@ -305,7 +322,13 @@ impl PinReader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, NoFaults, Trigger};
+
     use super::*;
+
+    fn table(layout: PinLayout, pinned_bytes_max: u64) -> PinTable {
+        PinTable::new(layout, pinned_bytes_max, Arc::new(NoFaults))
+    }
 
     fn pin(table: &PinTable, region: &Arc<Region>, at: u64, size: u64) -> PinnedUser {
         let range = Span::new(HostPa::new(at), size).unwrap();
@@ -317,7 +340,7 @@ mod tests {
     #[test]
     fn a_scattered_pin_holds_its_bytes_in_order() {
         let region = Arc::new(Region::new(1 << 20, 0).unwrap());
-        let table = PinTable::new(PinLayout::Scattered { seed: 7 }, u64::MAX);
+        let table = table(PinLayout::Scattered { seed: 7 }, u64::MAX);
         let content: Vec<u8> = (0..40_000_u32).map(|n| (n % 251) as u8).collect();
         region.bytes_mut(100, 40_000).unwrap().write(&content);
         let pinned = pin(&table, &region, 100, 40_000);
@@ -335,10 +358,51 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_a_plan_scatters_lie_each_by_itself_for_that_pin() {
+        let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+        let plan = FaultPlan::new(0);
+        let rule = FaultRule {
+            trigger: Trigger::nth(2),
+            ..FaultRule::new(FaultKind::FragmentedPages)
+        };
+        plan.add(rule).unwrap();
+        let table = PinTable::new(PinLayout::Contiguous, u64::MAX, Arc::new(plan));
+        let content: Vec<u8> = (0..8192_u32).map(|n| (n % 251) as u8).collect();
+        region.bytes_mut(100, 8192).unwrap().write(&content);
+        let spans = [(); 3].map(|()| pin(&table, &region, 100, 8192).spans);
+        assert_eq!(spans.each_ref().map(Vec::len), [1, 3, 1]);
+        let mut seen = Vec::new();
+        for span in &spans[1] {
+            let mut part = vec![0; usize::try_from(span.size_bytes()).unwrap()];
+            let reader = table.reader();
+            let bytes = reader.bytes(span.start(), span.size_bytes()).unwrap();
+            bytes.read(&mut part);
+            seen.extend(part);
+        }
+        assert!(seen == content);
+    }
+
+    #[test]
+    fn a_pin_that_a_plan_refuses_leaves_nothing_and_the_next_one_works() {
+        let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+        let plan = Arc::new(FaultPlan::new(0));
+        let id = plan.add(FaultRule::new(FaultKind::FailedPin)).unwrap();
+        let table = PinTable::new(PinLayout::Contiguous, u64::MAX, Arc::clone(&plan) as _);
+        let range = Span::new(HostPa::new(0), 4096).unwrap();
+        let refused = table.pin_region(&region, range, 0, true);
+        assert_eq!(refused, Err(PinFault::NoRoom { size_bytes: 4096 }));
+        assert!(table.pin_nothing().is_ok(), "no pages are always to be had");
+        assert_eq!(table.pinned_bytes(), 0);
+        assert_eq!(plan.remove(id).unwrap().strikes, 1);
+        assert!(table.pin_region(&region, range, 0, true).is_ok());
+        assert_eq!(table.pinned_bytes(), 4096);
+    }
+
+    #[test]
     fn the_same_seed_scatters_alike() {
         let spans = |seed| {
             let region = Arc::new(Region::new(1 << 20, 0).unwrap());
-            let table = PinTable::new(PinLayout::Scattered { seed }, u64::MAX);
+            let table = table(PinLayout::Scattered { seed }, u64::MAX);
             pin(&table, &region, 0, 1 << 20).spans
         };
         assert_eq!(spans(1), spans(1));
@@ -348,7 +412,7 @@ mod tests {
     #[test]
     fn an_address_is_not_used_again_at_once() {
         let region = Arc::new(Region::new(1 << 20, 0).unwrap());
-        let table = PinTable::new(PinLayout::Contiguous, u64::MAX);
+        let table = table(PinLayout::Contiguous, u64::MAX);
         let first = pin(&table, &region, 0, 4096);
         table.unpin(first.pin);
         let second = pin(&table, &region, 0, 4096);
@@ -366,7 +430,7 @@ mod tests {
     #[test]
     fn only_what_was_pinned_is_reachable() {
         let region = Arc::new(Region::new(1 << 20, 0).unwrap());
-        let table = PinTable::new(PinLayout::Contiguous, u64::MAX);
+        let table = table(PinLayout::Contiguous, u64::MAX);
         let at = pin(&table, &region, 10, 100).spans[0].start();
         let reader = table.reader();
         assert!(reader.bytes(at, 100).is_some());
@@ -377,7 +441,7 @@ mod tests {
     #[test]
     fn more_than_the_limit_is_refused_until_something_is_unpinned() {
         let region = Arc::new(Region::new(1 << 20, 0).unwrap());
-        let table = PinTable::new(PinLayout::Contiguous, 10_000);
+        let table = table(PinLayout::Contiguous, 10_000);
         let first = pin(&table, &region, 0, 9_000);
         let range = Span::new(HostPa::new(0), 1_001).unwrap();
         let refused = table.pin_region(&region, range, 0, false);

@@ -17,7 +17,7 @@ pub enum RunError {
     /// A client or a worker runs clients of the scheduler that runs it.
     #[error("clients of a scheduler are run by one of its clients or workers")]
     Nested,
-    /// The system gives no thread. No client has run.
+    /// The system gives no thread.
     #[error("client {client} gets no thread")]
     NoThread {
         /// Which.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   kick ──► step, step, …                      wake ──► runnable
-//!              │ At(later) ─► due, by time  ──► runnable when time gets there
+//!              │ At(later) ─► due, by time  ──► runnable when time gets there, or at a kick
 //!              │ On(key)   ─► on            ──► runnable after a wake
 //!              └ Idle
 //! ```
@@ -198,7 +198,7 @@ impl InlineSched {
         self.concerned.fetch_sub(1, Ordering::SeqCst);
         let again = match next {
             Step::Again => true,
-            Step::At(tick) => tick <= self.now(),
+            Step::At(tick) => under_way.again || tick <= self.now(),
             Step::On(key) => under_way.woken.contains(&key),
             Step::Idle => under_way.again,
         };
@@ -420,8 +420,15 @@ impl Sched for InlineSched {
                 }
                 return;
             }
-            // It will find the work when its rest is over.
-            Phase::Resting => return,
+            // That ends its rest until a time; one for a key goes on.
+            Phase::Resting => {
+                let resting = state.due.len();
+                state.due.retain(|_, due| *due != worker);
+                if state.due.len() == resting {
+                    return;
+                }
+                self.make_runnable(&mut state, worker);
+            }
         }
         if goes_on_here {
             state.inside += 1;

@@ -402,6 +402,7 @@ impl Sched for ThreadedSched {
         if !state.workers.kick(worker) {
             return;
         }
+        state.due.retain(|_, due| *due != worker);
         self.shared.queue(&mut state, worker);
         let helper = state.helper();
         drop(state);

@@ -13,8 +13,9 @@
 //!
 //! **Time** stands still while anything is runnable. Then those who have not looked since the last
 //! step look, and then the clock moves to the first timer. In a run of several clients, some pauses
-//! hold their client back for a while ([`HELD_ONE_IN`]), so that time passes in which it could have
-//! run: other clients' waits end, and late work comes, before it goes on.
+//! hold their client back for a while ([`HELD_ONE_IN`]); while one is, time passes now and then
+//! ([`PASSES_ONE_IN`]) though other clients could run: waits end, and late work comes, before they
+//! go on. It never passes over a worker that could.
 //!
 //! **A wait for what cannot come** runs its time, as it would on hardware; everybody else goes on
 //! meanwhile. It looks again after a wake, since a reset may have changed the prospects. Without a
@@ -59,6 +60,9 @@ pub const HELD_ONE_IN: u64 = 16;
 /// A client is held back for at most this long: 1, 2, 4, … microseconds, each as likely as any
 /// other, so that every scale of time is met.
 pub const HELD_MAX: Micros = Micros(1 << 14);
+/// While a client is held back and only clients are runnable, one choice of so many is that the
+/// clock moves to the first timer. More often than a client is held, so that most are not.
+pub const PASSES_ONE_IN: u64 = 4;
 /// Yields before a client that waits for the baton parks.
 const SPINS: u32 = 200;
 
@@ -372,35 +376,41 @@ impl VirtualSched {
 
     /// What goes on next; none if nothing ever will.
     fn pick(&self, state: &mut State) -> Option<Task> {
-        loop {
-            let count = state.runnable.len();
-            if count > 1 {
-                let chosen = state.random.below(count as u64);
-                // CAST: below the length of a Vec.
-                let chosen = usize::try_from(chosen).unwrap_or(0);
-                return Some(state.runnable.swap_remove(chosen));
-            }
-            if let Some(only) = state.runnable.pop() {
-                return Some(only);
-            }
+        if state.may_pass_time() && state.random.below(PASSES_ONE_IN) == 0 {
+            self.pass_time(state)?;
+        }
+        while state.runnable.is_empty() {
             state.let_look();
-            if !state.runnable.is_empty() {
-                continue;
+            if state.runnable.is_empty() {
+                self.pass_time(state)?;
             }
-            let (&(tick, _), _) = state.timers.first_key_value()?;
-            self.clock.fetch_max(tick.0, Ordering::Relaxed);
-            while let Some(entry) = state.timers.first_entry()
-                && entry.key().0 <= tick
-            {
-                match entry.remove() {
-                    Task::Client(client) => state.rouse(client),
-                    Task::Worker(worker) => {
-                        state.workers.is_due(worker);
-                        state.runnable.push(Task::Worker(worker));
-                    }
+        }
+        let count = state.runnable.len();
+        let chosen = match count {
+            1 => 0,
+            _ => state.random.below(count as u64),
+        };
+        // CAST: below the length of a Vec.
+        let chosen = usize::try_from(chosen).unwrap_or(0);
+        Some(state.runnable.swap_remove(chosen))
+    }
+
+    /// Moves the clock to the first timer; none if there is none.
+    fn pass_time(&self, state: &mut State) -> Option<()> {
+        let (&(tick, _), _) = state.timers.first_key_value()?;
+        self.clock.fetch_max(tick.0, Ordering::Relaxed);
+        while let Some(entry) = state.timers.first_entry()
+            && entry.key().0 <= tick
+        {
+            match entry.remove() {
+                Task::Client(client) => state.rouse(client),
+                Task::Worker(worker) => {
+                    state.workers.is_due(worker);
+                    state.runnable.push(Task::Worker(worker));
                 }
             }
         }
+        Some(())
     }
 
     /// Runs one step of a runnable worker.
@@ -448,6 +458,11 @@ impl VirtualSched {
         }
         state.turn = Turn::Visitor;
         state.seats = mine;
+        for seat in &mut state.seats {
+            if let Phase::Waits(wait) = &mut seat.phase {
+                wait.rests = false;
+            }
+        }
         state
     }
 
@@ -526,6 +541,16 @@ impl State {
         let phases = self.seats.iter().map(|seat| seat.phase);
         let left = phases.filter(|phase| !matches!(phase, Phase::Ended));
         self.turn == Turn::Run && left.count() > 1
+    }
+
+    /// Whether a client is held back, and no worker is runnable.
+    fn may_pass_time(&self) -> bool {
+        let mut seats = self.seats.iter();
+        seats.any(|seat| matches!(seat.phase, Phase::Held))
+            && !self
+                .runnable
+                .iter()
+                .any(|task| matches!(task, Task::Worker(_)))
     }
 
     /// These clients never came to life.
@@ -680,6 +705,7 @@ impl Sched for VirtualSched {
     fn kick(&self, worker: WorkerId) {
         let mut state = self.state();
         if state.workers.kick(worker) {
+            state.timers.retain(|_, task| *task != Task::Worker(worker));
             state.runnable.push(Task::Worker(worker));
             self.note_change(&mut state);
         }

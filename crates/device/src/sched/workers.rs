@@ -4,7 +4,7 @@
 //! ```text
 //!   Idle ── kick ──► Runnable ── begin ──► Stepping ── settle ──┬► Runnable    Again, or overtaken
 //!                        ▲                  kicked? woken?      ├► Resting     At, On
-//!                        └────── wake, time has come ───────────┴► Idle
+//!                        └── wake, time has come, kick of At ────┴► Idle
 //! ```
 //!
 //! **Invariant.** A worker is stepped by one thread at a time, and what comes during its step is
@@ -50,7 +50,9 @@ enum Phase {
         /// Keys that were woken meanwhile.
         woken: Vec<WaitOn>,
     },
-    /// Until its time has come, or its key is woken. It will find the work of a kick then.
+    /// Until its time has come, or it is kicked.
+    Due,
+    /// Until its key is woken. It will find the work of a kick then.
     Resting,
 }
 
@@ -77,13 +79,14 @@ impl Workers {
         id
     }
 
-    /// It has work. Says whether it is runnable from now on.
+    /// It has work. Says whether it is runnable from now on; if it was to be handed to
+    /// [`is_due`](Self::is_due), it is no longer.
     pub(super) fn kick(&mut self, id: WorkerId) -> bool {
         let Some(slot) = self.slots.get_mut(id.index()) else {
             return false;
         };
         match &mut slot.phase {
-            Phase::Idle => {
+            Phase::Idle | Phase::Due => {
                 slot.phase = Phase::Runnable;
                 true
             }
@@ -148,13 +151,13 @@ impl Workers {
         let slot = &mut self.slots[id.index()];
         let (was_kicked, woken) = match std::mem::replace(&mut slot.phase, Phase::Runnable) {
             Phase::Stepping { kicked, woken } => (kicked, woken),
-            Phase::Idle | Phase::Runnable | Phase::Resting => (false, Vec::new()),
+            Phase::Idle | Phase::Runnable | Phase::Due | Phase::Resting => (false, Vec::new()),
         };
         match next {
             Step::Again => Settled::Runnable,
-            Step::At(tick) if tick <= now => Settled::Runnable,
+            Step::At(tick) if was_kicked || tick <= now => Settled::Runnable,
             Step::At(tick) => {
-                slot.phase = Phase::Resting;
+                slot.phase = Phase::Due;
                 Settled::Due(tick)
             }
             Step::On(key) if woken.contains(&key) => Settled::Runnable,
@@ -217,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_kick_of_an_idle_worker_makes_it_runnable() {
+    fn a_kick_makes_a_worker_runnable_that_is_idle_or_rests_until_a_time() {
         let (mut workers, id, _worker) = stepping();
         assert!(!workers.kick(id));
         assert_eq!(workers.settle(id, Step::Idle, NOW), Settled::Runnable);
@@ -227,6 +230,9 @@ mod tests {
             workers.settle(id, Step::At(Tick(1_001)), NOW),
             Settled::Due(Tick(1_001))
         );
+        assert!(workers.kick(id));
+        assert!(workers.begin(id).is_some());
+        assert_eq!(workers.settle(id, Step::On(WaitOn(1)), NOW), Settled::Rests);
         assert!(!workers.kick(id));
     }
 

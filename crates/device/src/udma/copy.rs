@@ -19,11 +19,12 @@
 //! wrote before it (`Release`), so that whoever finds the marker finds the batch. Streaming stores
 //! are not ordered by that; so the copy that makes them fences before it returns, on this thread.
 //!
-//! Descriptors run one at a time and in order, so every barrier is kept.
+//! [`execute`] moves a pair at once; [`read`] and [`write`] are its halves, for a pair that takes time
+//! (`udma/flight.rs`).
 
 use glia_abi::addr::BusAddr;
 use glia_abi::event::EngineFault;
-use glia_abi::sync::Ordering;
+use glia_abi::sync::{AtomicU32, Ordering};
 use glia_abi::udma::{Direction, MARKER_SIZE_BYTES, RxDesc};
 
 use crate::bus::{Bus, Located};
@@ -45,7 +46,7 @@ pub(crate) struct Stretch {
 }
 
 /// What one pair moves.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Pair {
     pub(crate) source: BusAddr,
     pub(crate) target: BusAddr,
@@ -68,15 +69,9 @@ pub(crate) fn execute(
         target,
         size_bytes,
     } = pair;
-    let abort = |direction, at| EngineFault::Address {
-        direction,
-        at,
-        size_bytes,
-    };
-    let from = bus.source(source, size_bytes);
-    let from = from.ok_or(abort(Direction::Tx, source))?;
-    let to = bus.target(target, size_bytes);
-    let to = to.ok_or(abort(Direction::Rx, target))?;
+    let (no_source, no_target) = (pair.abort(Direction::Tx), pair.abort(Direction::Rx));
+    let from = bus.source(source, size_bytes).ok_or(no_source)?;
+    let to = bus.target(target, size_bytes).ok_or(no_target)?;
     // One reader for both ends; while it is held, no pin ends.
     let pins = (from.is_pinned() || to.is_pinned()).then(|| bus.pins());
     let from = match from {
@@ -89,8 +84,8 @@ pub(crate) fn execute(
             .as_ref()
             .and_then(|pins| pins.bytes_mut(at, size_bytes)),
     };
-    let from = from.ok_or(abort(Direction::Tx, source))?;
-    let to = to.ok_or(abort(Direction::Rx, target))?;
+    let from = from.ok_or(no_source)?;
+    let to = to.ok_or(no_target)?;
     if size_bytes == MARKER_SIZE_BYTES {
         move_word(from, to);
         return Ok(());
@@ -111,15 +106,74 @@ pub(crate) fn execute(
     Ok(())
 }
 
+/// The first half of a pair that takes time: reads its source.
+///
+/// # Errors
+/// [`EngineFault::Address`] if it is nothing, or a pin has ended.
+pub(crate) fn read(bus: &Bus, pair: Pair) -> Result<Vec<u8>, EngineFault> {
+    let abort = pair.abort(Direction::Tx);
+    // CAST: at most 65,536.
+    #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+    let mut bytes = vec![0; pair.size_bytes as usize];
+    match bus.source(pair.source, pair.size_bytes).ok_or(abort)? {
+        Located::Here(from) => from.read(&mut bytes),
+        Located::Pinned(at) => {
+            let pins = bus.pins();
+            pins.bytes(at, pair.size_bytes)
+                .ok_or(abort)?
+                .read(&mut bytes);
+        }
+    }
+    Ok(bytes)
+}
+
+/// The second half: writes what was read to its target.
+///
+/// # Errors
+/// [`EngineFault::Address`] if it is nothing, or a pin has ended.
+pub(crate) fn write(bus: &Bus, pair: Pair, bytes: &[u8]) -> Result<(), EngineFault> {
+    let abort = pair.abort(Direction::Rx);
+    let store = |to: BytesMut<'_>| match (<[u8; 4]>::try_from(bytes), to.word()) {
+        (Ok(value), Some(word)) => store_word(word, value),
+        _ => to.write(bytes),
+    };
+    match bus.target(pair.target, pair.size_bytes).ok_or(abort)? {
+        Located::Here(to) => store(to),
+        Located::Pinned(at) => {
+            let pins = bus.pins();
+            store(pins.bytes_mut(at, pair.size_bytes).ok_or(abort)?);
+        }
+    }
+    Ok(())
+}
+
 fn move_word(from: Bytes<'_>, to: BytesMut<'_>) {
     let Some(word) = to.word() else {
         return from.copy_to(to, Stores::Cached);
     };
     let mut value = [0; size_of::<u32>()];
     from.read(&mut value);
+    store_word(word, value);
+}
+
+fn store_word(word: &AtomicU32, value: [u8; 4]) {
     // ORDER: pairs with the Acquire of whoever waits for the word, `Queue::await_word`. Streaming
     // stores of earlier pairs are behind a fence by now, see `Stores::Streamed`.
     word.store(u32::from_ne_bytes(value), Ordering::Release);
+}
+
+impl Pair {
+    /// One of its ends is nothing.
+    fn abort(self, direction: Direction) -> EngineFault {
+        EngineFault::Address {
+            direction,
+            at: match direction {
+                Direction::Tx => self.source,
+                Direction::Rx => self.target,
+            },
+            size_bytes: self.size_bytes,
+        }
+    }
 }
 
 impl Stretch {

@@ -14,6 +14,9 @@
 //! `retired` after each. RX alone is credit and waits. A reset of a side drops what it has posted,
 //! and puts the `origin` there: slot 0, ring id 1.
 //!
+//! That is so while nothing takes time, and nothing goes wrong on order. Otherwise pairs are taken
+//! on one by one, and what happens to them is the affair of a [`Flight`].
+//!
 //! **Faults are sticky.** Whatever is wrong with a doorbell or a descriptor stops the queue: the
 //! pair is not retired, doorbells are ignored. It goes on when both sides have been reset.
 //!
@@ -24,11 +27,14 @@
 //! pause has returned, no descriptor is being executed. A doorbell takes no lock, nor does the
 //! question whether anything can still come.
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use glia_abi::addr::BusAddr;
 use glia_abi::event::{EngineFault, Event, Ids};
+use glia_abi::fault::{PairAt, PairFault};
 use glia_abi::handle::{QueueId, WorkerId};
 use glia_abi::port::{Budget, NotCompleted, TimedOut};
 use glia_abi::regs::{
@@ -42,11 +48,14 @@ use glia_abi::udma::{
 };
 
 use super::copy::{self, Pair, Stretch};
+use super::flight::{Did, Flight, LateHead};
 use crate::bus::Bus;
 
 /// Pairs that one step executes at most: whoever else has work gets a turn.
 const STEP_PAIRS: u64 = 64;
-/// The rate-limit mask after power-on: bit 2 keeps barriers from taking effect.
+/// The bit of the rate-limit mask that keeps data memory barriers from taking effect.
+const RLIMIT_MASK_DMB: u32 = 0b100;
+/// The rate-limit mask after power-on.
 const RLIMIT_MASK_RESET: u32 = 0b111;
 
 /// A queue pair, see the module.
@@ -61,10 +70,30 @@ pub(crate) struct Queue {
     on: WaitOn,
     worker: OnceLock<WorkerId>,
     /// With what only a step needs.
-    running: Mutex<Stretch>,
+    running: Mutex<Running>,
+    /// While the fault plan has rules: what each doorbell of TX announced.
+    batches: Mutex<VecDeque<Announced>>,
+    late_heads: Mutex<VecDeque<LateHead>>,
+}
+
+/// What a doorbell of TX announced.
+#[derive(Clone)]
+struct Announced {
+    /// By position.
+    pairs: Range<u64>,
+    /// Whether the firmware was resetting something meanwhile.
+    in_reset: bool,
+}
+
+/// What a step works with.
+#[derive(Default)]
+struct Running {
+    stretch: Stretch,
+    flight: Flight,
 }
 
 /// One ring, and its registers.
+#[derive(Default)]
 struct Side {
     desc_pref_cfg: AtomicU32,
     cfg: AtomicU32,
@@ -79,6 +108,8 @@ struct Side {
     posted: AtomicU64,
     retired: AtomicU64,
     origin: AtomicU64,
+    /// Announced to a stopped queue: counted, so that positions stay those of whoever announces.
+    ignored: AtomicU64,
 }
 
 /// A place in a ring.
@@ -90,21 +121,27 @@ struct Slot {
 
 impl Side {
     fn new() -> Self {
-        Self {
-            desc_pref_cfg: AtomicU32::new(0),
-            cfg: AtomicU32::new(QUEUE_CFG_RESET),
-            drbp_low: AtomicU32::new(0),
-            drbp_high: AtomicU32::new(0),
-            drl: AtomicU32::new(0),
-            crbp_low: AtomicU32::new(0),
-            crbp_high: AtomicU32::new(0),
-            comp_cfg: AtomicU32::new(0),
-            rlimit_mask: AtomicU32::new(RLIMIT_MASK_RESET),
-            sw_ctrl: AtomicU32::new(0),
-            posted: AtomicU64::new(0),
-            retired: AtomicU64::new(0),
-            origin: AtomicU64::new(0),
+        let side = Self::default();
+        side.power_on();
+        side
+    }
+
+    /// Gives the registers that are storage their values after power-on.
+    fn power_on(&self) {
+        for register in [
+            &self.desc_pref_cfg,
+            &self.drbp_low,
+            &self.drbp_high,
+            &self.drl,
+            &self.crbp_low,
+            &self.crbp_high,
+            &self.comp_cfg,
+            &self.sw_ctrl,
+        ] {
+            register.store(0, Ordering::Relaxed);
         }
+        self.cfg.store(QUEUE_CFG_RESET, Ordering::Relaxed);
+        self.rlimit_mask.store(RLIMIT_MASK_RESET, Ordering::Relaxed);
     }
 
     fn is_enabled(&self) -> bool {
@@ -141,8 +178,8 @@ impl Side {
         }
     }
 
-    fn pointer(&self, position: &AtomicU64) -> u32 {
-        let slot = self.slot(position.load(Ordering::Acquire));
+    fn pointer(&self, position: u64) -> u32 {
+        let slot = self.slot(position);
         // CAST: a ring has less than 2^24 slots.
         #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
         let offset = slot.index as u32;
@@ -154,7 +191,9 @@ impl Side {
 
     /// Forgets what is posted: slot 0, ring id 1.
     fn reset(&self) {
-        let posted = self.posted.load(Ordering::Relaxed);
+        let ignored = self.ignored.swap(0, Ordering::Relaxed);
+        let posted = self.posted.load(Ordering::Relaxed) + ignored;
+        self.posted.store(posted, Ordering::Relaxed);
         self.origin.store(posted, Ordering::Relaxed);
         self.retired.store(posted, Ordering::Release);
     }
@@ -172,6 +211,8 @@ impl Queue {
             on: bus.sched.wait_on(),
             worker: OnceLock::new(),
             running: Mutex::default(),
+            batches: Mutex::default(),
+            late_heads: Mutex::default(),
         }
     }
 
@@ -190,8 +231,8 @@ impl Queue {
             QueueReg::RlimitMask => side.rlimit_mask.load(Ordering::Relaxed),
             QueueReg::SwCtrl => side.sw_ctrl.load(Ordering::Relaxed),
             // What is retired at once has one head.
-            QueueReg::Drhp | QueueReg::Dcp => side.pointer(&side.retired),
-            QueueReg::Drtp => side.pointer(&side.posted),
+            QueueReg::Drhp | QueueReg::Dcp => side.pointer(self.head(side)),
+            QueueReg::Drtp => side.pointer(side.posted.load(Ordering::Acquire)),
             // Status (uncertain: its bits), write-only, and the head of a ring that is never there.
             QueueReg::Status | QueueReg::DrtpInc | QueueReg::Crhp => 0,
         }
@@ -225,23 +266,41 @@ impl Queue {
             QueueReg::SwCtrl => (&side.sw_ctrl, value),
         };
         {
-            let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut running = lock(&self.running);
             stored.store(value, Ordering::Relaxed);
             if register == QueueReg::SwCtrl && value & QUEUE_RESET_BIT != 0 {
-                side.reset();
-                self.stopped
-                    .fetch_and(!side_bit(direction), Ordering::Release);
-                self.tell(&Event::QueueReset { direction });
+                self.reset_side(direction, &mut running);
             }
         }
         match register {
             // A pause may have ended.
             QueueReg::Cfg if self.ready() > 0 => self.kick(),
             // Whoever waits for what was dropped should know.
-            QueueReg::Cfg | QueueReg::SwCtrl => self.wake(),
+            QueueReg::Cfg | QueueReg::SwCtrl => self.rouse(),
             _ => {}
         }
         true
+    }
+
+    /// Puts the queue into its state after power-on: what it had to do is dropped. It counts on.
+    pub(crate) fn power_on(&self) {
+        let mut running = lock(&self.running);
+        for direction in Direction::BOTH {
+            self.side(direction).power_on();
+            self.reset_side(direction, &mut running);
+        }
+        drop(running);
+        self.rouse();
+    }
+
+    fn reset_side(&self, direction: Direction, running: &mut Running) {
+        self.side(direction).reset();
+        running.flight.clear();
+        lock(&self.batches).clear();
+        lock(&self.late_heads).clear();
+        self.stopped
+            .fetch_and(!side_bit(direction), Ordering::Release);
+        self.tell(&Event::QueueReset { direction });
     }
 
     /// Waits for a word that this queue is to write, see [`Port::await_word`].
@@ -306,10 +365,11 @@ impl Queue {
     }
 
     fn doorbell(self: &Arc<Self>, direction: Direction, count: u32) {
+        let side = self.side(direction);
         if self.stopped.load(Ordering::Acquire) != 0 {
+            side.ignored.fetch_add(u64::from(count), Ordering::Relaxed);
             return;
         }
-        let side = self.side(direction);
         let ring_len = side.ring_len();
         if !side.is_enabled() || ring_len == 0 {
             return self.stop(EngineFault::NotReady { direction });
@@ -328,6 +388,12 @@ impl Queue {
             });
         }
         let total = posted + u64::from(count);
+        if direction == Direction::Tx && self.bus.faults.is_armed() {
+            lock(&self.batches).push_back(Announced {
+                pairs: posted..total,
+                in_reset: self.bus.in_reset.load(Ordering::Acquire),
+            });
+        }
         // ORDER: the descriptors were stored before; pairs with the Acquire in `pending`. No other
         // thread rings this doorbell meanwhile (`Port`).
         side.posted.store(total, Ordering::Release);
@@ -345,37 +411,55 @@ impl Queue {
     fn execute(
         &self,
         index: u64,
-        tx: (TxDesc, Slot),
-        rx: (RxDesc, Slot),
+        (tx, tx_slot): (TxDesc, Slot),
+        (rx, rx_slot): (RxDesc, Slot),
         stretch: &mut Stretch,
         ahead: impl Iterator<Item = RxDesc>,
     ) -> Result<u64, EngineFault> {
-        let ((tx, tx_slot), (rx, rx_slot)) = (tx, rx);
-        check_lap(Direction::Tx, tx_slot, tx.len_ctrl)?;
-        check_lap(Direction::Rx, rx_slot, rx.len_ctrl)?;
-        check_plain_copy(tx, rx)?;
-        let (size_bytes, rx_size_bytes) = (tx.len_ctrl.size_bytes(), rx.len_ctrl.size_bytes());
-        if size_bytes != rx_size_bytes {
-            return Err(EngineFault::Lengths {
-                tx_size_bytes: size_bytes,
-                rx_size_bytes,
-            });
-        }
+        check((tx, tx_slot), (rx, rx_slot))?;
         let pair = Pair {
             source: tx.source,
             target: rx.target,
-            size_bytes,
+            size_bytes: tx.len_ctrl.size_bytes(),
         };
         copy::execute(&self.bus, pair, stretch, ahead)?;
+        self.tell_moved(index, pair);
+        Ok(pair.size_bytes)
+    }
+
+    fn tell_moved(&self, index: u64, pair: Pair) {
         if self.bus.detail >= glia_abi::event::Detail::Descriptors {
             self.tell(&Event::Moved {
                 index,
-                source: tx.source,
-                target: rx.target,
+                source: pair.source,
+                target: pair.target,
+                size_bytes: pair.size_bytes,
+            });
+        }
+    }
+
+    /// Executes what is ready, up to [`STEP_PAIRS`] pairs, and tells so.
+    fn run_straight(&self, stretch: &mut Stretch) -> Step {
+        let first = self.side(Direction::Tx).retired.load(Ordering::Relaxed);
+        let (done, size_bytes, fault) = self.run(self.ready().min(STEP_PAIRS), stretch);
+        if done > 0 {
+            // CAST: at most STEP_PAIRS.
+            #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+            let descs = done as u32;
+            self.tell(&Event::Executed {
+                first,
+                descs,
                 size_bytes,
             });
         }
-        Ok(size_bytes)
+        if let Some(fault) = fault {
+            self.stop(fault);
+        }
+        if self.ready() > 0 {
+            Step::Again
+        } else {
+            Step::Idle
+        }
     }
 
     /// Executes up to so many pairs; says how many bytes they moved, and how many they were, and
@@ -431,6 +515,135 @@ impl Queue {
         (done, moved_bytes, None)
     }
 
+    /// Lets time go on for the pairs that take some, by one thing; says when the next is due.
+    fn fly(&self, flight: &mut Flight, now: Tick) -> Option<Tick> {
+        let goes_on = match self.take_on(flight, now) {
+            Ok(goes_on) => goes_on,
+            Err(fault) => {
+                self.stop(fault);
+                return None;
+            }
+        };
+        let [tx, rx] = &self.sides;
+        let oldest = tx.retired.load(Ordering::Relaxed);
+        match flight.advance(&self.bus, now) {
+            Did::Nothing | Did::Something => {}
+            Did::Written { place, pair, fault } => {
+                let index = oldest + place as u64;
+                self.tell_moved(index, pair);
+                let late = LateHead::ordered(fault, index, now);
+                lock(&self.late_heads).extend(late);
+                // Each is told by itself: others may come between them.
+                self.tell(&Event::Executed {
+                    first: index,
+                    descs: 1,
+                    size_bytes: pair.size_bytes,
+                });
+            }
+            Did::Failed(fault) => {
+                flight.clear();
+                self.stop(fault);
+                return None;
+            }
+        }
+        let done = flight.retire();
+        for side in [tx, rx] {
+            let retired = side.retired.load(Ordering::Relaxed);
+            // ORDER: whoever sees the pair retired sees its bytes.
+            side.retired.store(retired + done, Ordering::Release);
+        }
+        if flight.has_hung() {
+            self.stop_silently();
+            return None;
+        }
+        let more = goes_on && flight.has_room() && self.ready() > flight.len();
+        if more { Some(now) } else { flight.due() }
+    }
+
+    /// Takes on what there is room for. A descriptor that is wrong stops the queue when everything
+    /// before it is done; until then the answer is false.
+    fn take_on(&self, flight: &mut Flight, now: Tick) -> Result<bool, EngineFault> {
+        let [tx, rx] = &self.sides;
+        let has_no_dmb = tx.rlimit_mask.load(Ordering::Relaxed) & RLIMIT_MASK_DMB != 0;
+        while flight.has_room() && self.ready() > flight.len() {
+            let tx_position = tx.retired.load(Ordering::Relaxed) + flight.len();
+            let rx_position = rx.retired.load(Ordering::Relaxed) + flight.len();
+            let (tx_slot, rx_slot) = (tx.slot(tx_position), rx.slot(rx_position));
+            let first = |direction, slot| {
+                let descs = self.descriptors(direction, slot, 1)?;
+                let missing = EngineFault::NotReady { direction };
+                descs.first().map(load).ok_or(missing)
+            };
+            let checked = first(Direction::Tx, tx_slot).and_then(|tx_words| {
+                let mut tx = TxDesc::from_words(tx_words);
+                let rx = RxDesc::from_words(first(Direction::Rx, rx_slot)?);
+                check((tx, tx_slot), (rx, rx_slot))?;
+                if has_no_dmb {
+                    tx.len_ctrl.set_data_barrier(false);
+                }
+                Ok((tx, rx))
+            });
+            let pair = match checked {
+                Ok(pair) => pair,
+                Err(_) if flight.len() > 0 => return Ok(false),
+                Err(fault) => return Err(fault),
+            };
+            let fault = self.ordered(tx_position, pair);
+            if let Some(fault) = fault {
+                let index = tx_position;
+                self.tell(&Event::Ordered { index, fault });
+            }
+            flight.take_on(&self.bus, now, self.id, pair, fault);
+        }
+        Ok(true)
+    }
+
+    /// What the fault plan has for a pair.
+    fn ordered(&self, index: u64, (tx, _): (TxDesc, RxDesc)) -> Option<PairFault> {
+        let faults = &self.bus.faults;
+        if !faults.is_armed() {
+            return None;
+        }
+        let batch = {
+            let mut batches = lock(&self.batches);
+            while batches.front().is_some_and(|it| it.pairs.end <= index) {
+                batches.pop_front();
+            }
+            // One that was announced before there was a plan is passed over.
+            let batch = batches.front().filter(|it| it.pairs.contains(&index));
+            batch.cloned()?
+        };
+        faults.pair(&PairAt {
+            device: self.bus.device,
+            queue: self.id,
+            index,
+            in_batch: index - batch.pairs.start,
+            is_last: index + 1 == batch.pairs.end,
+            size_bytes: tx.len_ctrl.size_bytes(),
+            reads_hbm: !self.bus.is_host(tx.source),
+            in_reset: batch.in_reset,
+        })
+    }
+
+    /// Where a side's head is seen to be.
+    fn head(&self, side: &Side) -> u64 {
+        let retired = side.retired.load(Ordering::Acquire);
+        let mut late = lock(&self.late_heads);
+        if late.is_empty() {
+            return retired;
+        }
+        let now = self.bus.sched.now();
+        while late.front().is_some_and(|head| head.at <= now) {
+            late.pop_front();
+        }
+        let position = self.side(Direction::Tx).retired.load(Ordering::Acquire);
+        // Positions are those of TX; either side is as far behind.
+        let behind = late
+            .front()
+            .map_or(0, |head| position.saturating_sub(head.position));
+        retired.saturating_sub(behind)
+    }
+
     /// The descriptors of a side from a slot on: `count` of them, or the first if the ring leaves
     /// memory behind it.
     fn descriptors(
@@ -452,10 +665,15 @@ impl Queue {
     }
 
     fn stop(&self, fault: EngineFault) {
-        let both = Direction::BOTH.map(side_bit).into_iter().sum();
-        if self.stopped.swap(both, Ordering::AcqRel) == 0 {
+        if self.stopped.swap(BOTH_SIDES, Ordering::AcqRel) == 0 {
             self.tell(&Event::Stopped { fault });
         }
+        self.wake();
+    }
+
+    /// Stops as an engine does that hangs: nobody is told.
+    fn stop_silently(&self) {
+        self.stopped.store(BOTH_SIDES, Ordering::Release);
         self.wake();
     }
 
@@ -466,6 +684,14 @@ impl Queue {
             sched.spawn(Arc::downgrade(&queue))
         });
         sched.kick(*worker);
+    }
+
+    /// What the queue was busy with may have been dropped: nobody waits for it any more.
+    fn rouse(&self) {
+        self.wake();
+        if let Some(&worker) = self.worker.get() {
+            self.bus.sched.kick(worker);
+        }
     }
 
     /// Lets whoever waits for a word look again.
@@ -484,29 +710,30 @@ impl Queue {
 }
 
 impl Worker for Queue {
-    fn step(&self, _now: Tick) -> Step {
-        let more = {
-            let mut stretch = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            let first = self.side(Direction::Tx).retired.load(Ordering::Relaxed);
-            let (done, size_bytes, fault) = self.run(self.ready().min(STEP_PAIRS), &mut stretch);
-            if done > 0 {
-                // CAST: at most STEP_PAIRS.
-                #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
-                let descs = done as u32;
-                self.tell(&Event::Executed {
-                    first,
-                    descs,
-                    size_bytes,
-                });
+    fn step(&self, now: Tick) -> Step {
+        let next = {
+            let mut running = lock(&self.running);
+            let running = &mut *running;
+            if self.bus.is_plain() && running.flight.len() == 0 {
+                self.run_straight(&mut running.stretch)
+            } else {
+                match self.fly(&mut running.flight, now) {
+                    Some(due) if due <= now => Step::Again,
+                    Some(due) => Step::At(due),
+                    None => Step::Idle,
+                }
             }
-            if let Some(fault) = fault {
-                self.stop(fault);
-            }
-            self.ready() > 0
         };
         self.wake();
-        if more { Step::Again } else { Step::Idle }
+        next
     }
+}
+
+/// Both sides in `stopped`.
+const BOTH_SIDES: u32 = side_bit(Direction::Tx) | side_bit(Direction::Rx);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bit of a side in `stopped`.
@@ -518,6 +745,21 @@ const fn side_bit(direction: Direction) -> u32 {
 /// somebody changes them all the same, some mix is executed, as on hardware.
 fn load(words: &[AtomicU32; DESC_WORDS]) -> [u32; DESC_WORDS] {
     words.each_ref().map(|word| word.load(Ordering::Relaxed))
+}
+
+/// Both descriptors of a pair are of the engine's lap, plain, and of one length.
+fn check((tx, tx_slot): (TxDesc, Slot), (rx, rx_slot): (RxDesc, Slot)) -> Result<(), EngineFault> {
+    check_lap(Direction::Tx, tx_slot, tx.len_ctrl)?;
+    check_lap(Direction::Rx, rx_slot, rx.len_ctrl)?;
+    check_plain_copy(tx, rx)?;
+    let (tx_size_bytes, rx_size_bytes) = (tx.len_ctrl.size_bytes(), rx.len_ctrl.size_bytes());
+    if tx_size_bytes == rx_size_bytes {
+        return Ok(());
+    }
+    Err(EngineFault::Lengths {
+        tx_size_bytes,
+        rx_size_bytes,
+    })
 }
 
 fn check_lap(direction: Direction, slot: Slot, len_ctrl: LenCtrl) -> Result<(), EngineFault> {

@@ -136,6 +136,8 @@ impl Slot {
 pub(crate) struct Batch {
     /// On whose account.
     pub(super) by: Pid,
+    /// Under which command, if any.
+    pub(super) command: Option<u32>,
     /// Descriptors of each side, the marker included; 0 for a copy of 0 bytes, which has nothing to
     /// wait for.
     pub(super) pairs: u32,
@@ -189,6 +191,8 @@ impl Context {
     }
 
     /// The state after a turn; `None` if that cannot happen in this state.
+    // Inlined: the turn is known where it happens, and nothing but what it changes is stored.
+    #[inline(always)]
     pub(super) const fn after(self, turn: Turn) -> Option<Self> {
         match (self, turn) {
             (Self::Idle, Turn::Staged(batch)) | (Self::InFlight(_), Turn::StagedAgain(batch)) => {

@@ -1,6 +1,7 @@
 //! What is done with a ring while it is held: batches staged, completed, or lost.
 
 use glia_abi::event::Event;
+use glia_abi::fault::{FaultPoint, Scope, StagedBatch};
 use glia_abi::handle::Pid;
 use glia_abi::port::{NotCompleted, TimedOut};
 use glia_abi::sched::{SleepGuard, Tick};
@@ -11,7 +12,6 @@ use super::budget::{Awaited, budget};
 use super::context::{Batch, Context, Slot, Turn, WaitHandle};
 use super::lane::{H2tRing, Hold, Lane, Links};
 use super::split::Run;
-use crate::ring::StageError;
 
 /// How often a batch that a reset has disturbed is staged again (the reference does not count).
 const RETRIES_MAX: u32 = 3;
@@ -55,6 +55,13 @@ impl<'a> Held<'a> {
         Ok(())
     }
 
+    /// Moves a run in one batch, and waits as if another one were staged behind it, or not.
+    pub(super) fn batch(&mut self, run: Run, pipelined: bool) -> Result<(), DmaError> {
+        self.answer_missed(None)?;
+        self.stage(Slot::Sync, &run)?;
+        self.complete(Slot::Sync, pipelined)
+    }
+
     /// Stages a run of one batch behind `previous`, then waits for `previous`.
     pub(super) fn copy_async(
         &mut self,
@@ -76,9 +83,18 @@ impl<'a> Held<'a> {
         Ok(new.handle())
     }
 
-    /// Waits for the copy under a handle.
+    /// Whether the ring takes copies.
+    pub(super) fn is_open(&self) -> bool {
+        self.ring.is_open()
+    }
+
+    /// Waits for the copy under a handle. Where the ring takes none, there is nothing to wait for,
+    /// but what was lost is told.
     pub(super) fn wait(&mut self, handle: WaitHandle) -> Result<(), DmaError> {
         let slot = handle.slot().ok_or_else(|| self.not_in_use(handle))?;
+        if !self.is_open() && self.ring.context(slot) == Context::Idle {
+            return Ok(());
+        }
         self.answer_missed(Some(slot))?;
         self.complete(slot, false)
     }
@@ -134,6 +150,7 @@ impl<'a> Held<'a> {
     fn stage(&mut self, slot: Slot, run: &Run) -> Result<(), DmaError> {
         let batch = Batch {
             by: self.by,
+            command: Scope::current().command,
             pairs: 0,
             run: *run,
             first: self.ring.pair.announced(),
@@ -142,10 +159,39 @@ impl<'a> Held<'a> {
         let batch = if run.size_bytes() == 0 {
             batch
         } else {
+            self.refuse_by_order(&batch)?;
             self.announce(slot, batch)?
         };
         self.turn(slot, Turn::Staged(batch));
         Ok(())
+    }
+
+    /// Refuses a batch for which there is no room by order of a fault plan. One that is staged again
+    /// has had its room.
+    fn refuse_by_order(&self, batch: &Batch) -> Result<(), DmaError> {
+        let faults = &self.links.faults;
+        if !faults.is_armed() {
+            return Ok(());
+        }
+        let _for_batch = self.scope(batch).enter();
+        if !faults.strikes(FaultPoint::RingRoom) {
+            return Ok(());
+        }
+        Err(DmaError::NoRoom {
+            queue: self.ring.pair.queue(),
+            pairs: batch.run.data_descs().saturating_add(1),
+            available: 0,
+        })
+    }
+
+    /// For whom a batch is.
+    fn scope(&self, batch: &Batch) -> Scope {
+        Scope {
+            device: Some(self.links.device),
+            process: Some(batch.by),
+            core: Some(self.lane.core()),
+            command: batch.command,
+        }
     }
 
     /// Writes a batch into the ring and rings the doorbells; says what the batch is now. After a
@@ -154,15 +200,7 @@ impl<'a> Held<'a> {
         let links = self.links;
         let run = batch.run;
         let queue = self.ring.pair.queue();
-        let refusal = |error| match error {
-            StageError::NoRoom { pairs, available } => DmaError::NoRoom {
-                queue,
-                pairs,
-                available,
-            },
-            StageError::Memory(error) => DmaError::Memory(error),
-            StageError::Size(error) => DmaError::Size(error),
-        };
+        let refusal = |error| DmaError::staging(queue, error);
         let started = links.stamp();
         let data_descs = run.data_descs();
         let mut staging = self
@@ -191,6 +229,15 @@ impl<'a> Held<'a> {
             size_bytes: run.size_bytes(),
         };
         self.tell(batch.by, &staged);
+        if links.faults.is_armed() {
+            links.faults.staged(&StagedBatch {
+                device: links.device,
+                queue,
+                first: batch.first,
+                pairs: batch.pairs,
+                scope: self.scope(&batch),
+            });
+        }
         self.ring.pair.publish(&*links.port, staging);
         Ok(batch)
     }
@@ -199,7 +246,7 @@ impl<'a> Held<'a> {
     /// an error. `pipelined` if another batch was staged behind it.
     fn complete(&mut self, slot: Slot, pipelined: bool) -> Result<(), DmaError> {
         let links = self.links;
-        let Batch { by, pairs, .. } = self.in_flight(slot)?;
+        let Batch { by, pairs, run, .. } = self.in_flight(slot)?;
         if pairs == 0 {
             self.turn(slot, Turn::Done);
             return Ok(());
@@ -208,7 +255,7 @@ impl<'a> Held<'a> {
         let mut awaited = Awaited {
             descs: pairs,
             is_pipelined: pipelined,
-            is_d2d: false,
+            is_d2d: run.is_d2d(),
         };
         let mut retries = 0;
         let polls = loop {
@@ -239,8 +286,13 @@ impl<'a> Held<'a> {
     /// under way again when this returns; otherwise the ring has failed, and all is done about it.
     #[cold]
     fn after_timeout(&mut self, slot: Slot, why: TimedOut, retries: u32) -> Result<(), DmaError> {
-        if retries < RETRIES_MAX && self.is_disturbed(slot) && self.stage_again(slot, why).is_ok() {
-            return Ok(());
+        if retries < RETRIES_MAX && self.is_disturbed(slot) {
+            // What is staged before the reset has ended would be lost, too; and where a clock stands
+            // still, nothing else lets it end.
+            self.links.requests.let_pass(&*self.links.sched);
+            if self.stage_again(slot, why).is_ok() {
+                return Ok(());
+            }
         }
         self.fail_ring(slot, why);
         self.forget(slot);
@@ -282,6 +334,20 @@ impl<'a> Held<'a> {
         self.ring.failure = Some(why);
         self.lane.count_failure();
         self.set_up_afresh();
+    }
+
+    /// Everything that is under way is lost, since the core is to be reset. The queue is stopped
+    /// first: what the batches worked on may be somebody else's from here on.
+    pub(super) fn interrupt(&mut self) {
+        let why = TimedOut {
+            queue: self.ring.pair.queue(),
+            reason: NotCompleted::Stopped,
+        };
+        if !self.under_way().is_empty() {
+            self.ring.pair.stop(&*self.links.port);
+        }
+        self.lose(None, why);
+        self.ring.markers.move_on();
     }
 
     /// Everything that is under way is lost and forgotten, since the ring's memory goes. A queue
@@ -352,12 +418,15 @@ impl<'a> Held<'a> {
         }
     }
 
+    #[inline(always)]
     fn turn(&mut self, slot: Slot, turn: Turn) {
         let context = &mut self.ring.contexts[slot.index()];
         let next = context.after(turn);
         debug_assert!(next.is_some(), "{turn:?} in {context:?}");
-        *context = next.unwrap_or(*context);
-        if !matches!(context, Context::InFlight(_)) {
+        if let Some(next) = next {
+            *context = next;
+        }
+        if !matches!(turn, Turn::Staged(_) | Turn::StagedAgain(_)) {
             self.ring.holds[slot.index()] = None;
         }
     }

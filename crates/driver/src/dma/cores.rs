@@ -19,14 +19,15 @@ use glia_abi::usage::Category;
 use super::fill::FILL_SIZE_BYTES;
 use super::lane::{H2tRing, Lane};
 use super::marker::{MARKERS_SIZE_BYTES, Markers};
+use super::user::QueueError;
 use super::{Dma, DmaError, NOBODY, engine};
-use crate::alloc::AllocRequest;
+use crate::alloc::{AllocError, AllocRequest};
 use crate::chunk::ChunkRef;
 use crate::memory::DeviceMemory;
 use crate::ring::{H2T_RING_DESCS, QueuePair, RingMemory};
 
 /// Engines of a core, besides those for the driver's copies.
-const ENGINES_PER_CORE: u32 = 16;
+pub(super) const ENGINES_PER_CORE: u32 = 16;
 
 /// The chunks that the op layer has taken.
 pub(crate) struct Owned {
@@ -114,6 +115,18 @@ impl Dma {
         }
     }
 
+    /// Programs an engine and nothing else: a command of its own (driver 2.24.7, `ndmar_eng_init`).
+    ///
+    /// # Errors
+    /// [`QueueError::NoEngine`].
+    pub fn init_engine(&self, engine: EngineId) -> Result<(), QueueError> {
+        self.program(engine);
+        let is_there = self.engine(engine).is_some();
+        is_there
+            .then_some(())
+            .ok_or(QueueError::NoEngine { engine })
+    }
+
     /// Brings the ring of a core up and nothing else: its engine is taken as it is. Does nothing if
     /// it is up already.
     ///
@@ -185,14 +198,14 @@ impl Dma {
         Ok(())
     }
 
-    fn program(&self, id: EngineId) {
+    pub(super) fn program(&self, id: EngineId) {
         let links = &self.links;
         if let Some(mut engine) = self.engine(id) {
             engine.is_up |= engine::bring_up(&*links.port, links.profile, id, engine.is_up);
         }
     }
 
-    fn lanes(&self, map: u32) -> impl Iterator<Item = (CoreId, &Lane)> {
+    pub(super) fn lanes(&self, map: u32) -> impl Iterator<Item = (CoreId, &Lane)> {
         let in_map = move |core: &CoreId| map.checked_shr(core.get()).unwrap_or(0) & 1 != 0;
         (0..)
             .map(CoreId::new)
@@ -202,6 +215,7 @@ impl Dma {
 
     /// Stops all rings and gives everything back.
     pub(super) fn take_down(&mut self) {
+        self.stop_scrubs();
         for lane in &mut self.lanes {
             lane.close(&self.links);
         }
@@ -211,14 +225,14 @@ impl Dma {
 }
 
 /// Chunks that are being taken; dropped half-way, they are given back.
-struct Taking<'a> {
+pub(super) struct Taking<'a> {
     memory: &'a DeviceMemory,
     core: CoreId,
     chunks: Vec<ChunkRef>,
 }
 
 impl<'a> Taking<'a> {
-    fn new(memory: &'a DeviceMemory, core: CoreId) -> Self {
+    pub(super) fn new(memory: &'a DeviceMemory, core: CoreId) -> Self {
         Self {
             memory,
             core,
@@ -226,7 +240,29 @@ impl<'a> Taking<'a> {
         }
     }
 
-    fn host(&mut self, profile: &ArchProfile, size_bytes: u64) -> Result<HostPa, DmaError> {
+    /// Who is charged.
+    pub(super) fn core(&self) -> CoreId {
+        self.core
+    }
+
+    /// Takes a chunk.
+    pub(super) fn take(&mut self, request: &AllocRequest) -> Result<ChunkRef, AllocError> {
+        let chunk = self.memory.alloc(NOBODY, request)?;
+        self.chunks.push(chunk);
+        Ok(chunk)
+    }
+
+    /// All that was taken, which is somebody else's to give back from now on.
+    pub(super) fn keep(mut self) -> Vec<ChunkRef> {
+        std::mem::take(&mut self.chunks)
+    }
+
+    /// Takes host memory.
+    pub(super) fn host(
+        &mut self,
+        profile: &ArchProfile,
+        size_bytes: u64,
+    ) -> Result<HostPa, DmaError> {
         let request = AllocRequest {
             core: self.core,
             category: Category::NCDEV_HOST,
@@ -235,10 +271,8 @@ impl<'a> Taking<'a> {
         };
         let core = self.core;
         let chunk = self
-            .memory
-            .alloc(NOBODY, &request)
+            .take(&request)
             .map_err(|cause| DmaError::NoMemory { core, cause })?;
-        self.chunks.push(chunk);
         self.memory
             .chunk(chunk)
             .and_then(|record| profile.bus_to_host(record.at()))
@@ -252,7 +286,7 @@ impl Drop for Taking<'_> {
     }
 }
 
-fn give_back(memory: &DeviceMemory, chunks: &mut Vec<ChunkRef>) {
+pub(super) fn give_back(memory: &DeviceMemory, chunks: &mut Vec<ChunkRef>) {
     for chunk in chunks.drain(..) {
         // One that is dead went with the device's memory.
         let _ = memory.free(NOBODY, chunk);

@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use glia_abi::addr::{BusAddr, HostPa, RegOffset};
 use glia_abi::arch::v2;
 use glia_abi::event::NoSink;
+use glia_abi::fault::NoFaults;
 use glia_abi::handle::{CoreId, DeviceId, Pid, PinId, QueueId, WorkerId};
 use glia_abi::port::{
     BadBar4Range, BadHostRange, Budget, DmaMemory, HostMemory, MachineMemory, Port, TimedOut,
@@ -216,6 +217,7 @@ impl Driver {
             port: Arc::clone(&machine) as _,
             host: Arc::clone(&machine) as _,
             sched: Arc::clone(&machine) as _,
+            faults: Arc::new(NoFaults),
             sink: Arc::new(NoSink),
             told: false,
         };

@@ -4,14 +4,16 @@ use std::sync::{Arc, OnceLock};
 
 use glia_abi::arch::ArchProfile;
 use glia_abi::event::{Event, Ids, Sink};
+use glia_abi::fault::Faults;
 use glia_abi::handle::{CoreId, DeviceId, Pid, QueueId};
 use glia_abi::port::{MachineMemory, Port, TimedOut};
-use glia_abi::sched::{Sched, SleepLock, Tick};
+use glia_abi::sched::{Sched, SleepLock, Tick, WaitOn};
 
 use super::budget::Platform;
 use super::context::{CONTEXTS, Context, Slot};
 use super::copy::Held;
 use super::marker::Markers;
+use super::reset::ResetQueue;
 use super::{DmaError, NOBODY};
 use crate::memory::OwnedPin;
 use crate::reset::Resets;
@@ -24,9 +26,11 @@ pub(crate) struct Links {
     pub(super) profile: &'static ArchProfile,
     pub(super) platform: Platform,
     pub(super) resets: Resets,
+    pub(super) requests: ResetQueue,
     pub(super) port: Arc<dyn Port>,
     pub(super) host: Arc<dyn MachineMemory>,
     pub(super) sched: Arc<dyn Sched>,
+    pub(super) faults: Arc<dyn Faults>,
     pub(super) sink: Arc<dyn Sink>,
     /// Whether the sink wants to hear anything.
     pub(super) told: bool,
@@ -76,8 +80,18 @@ pub(crate) struct H2tRing {
     pub(super) holds: [Hold; CONTEXTS],
     /// Why the ring failed last.
     pub(super) failure: Option<TimedOut>,
-    /// Whether its memory is there: not between a close and the next bring-up.
-    is_open: bool,
+    access: Access,
+}
+
+/// Whether copies may use a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// They may.
+    Open,
+    /// Not before its core has been reset.
+    Suspended,
+    /// Not before the next bring-up: its memory is gone.
+    Closed,
 }
 
 impl H2tRing {
@@ -88,8 +102,13 @@ impl H2tRing {
             contexts: [Context::Idle; CONTEXTS],
             holds: [const { None }; CONTEXTS],
             failure: None,
-            is_open: true,
+            access: Access::Open,
         }
+    }
+
+    /// Whether copies may use it.
+    pub(super) fn is_open(&self) -> bool {
+        self.access == Access::Open
     }
 
     pub(super) fn context(&self, slot: Slot) -> Context {
@@ -105,6 +124,10 @@ impl Lane {
             failures: AtomicU64::new(0),
             ring: OnceLock::new(),
         }
+    }
+
+    pub(super) fn core(&self) -> CoreId {
+        self.core
     }
 
     pub(super) fn queue(&self) -> QueueId {
@@ -127,17 +150,48 @@ impl Lane {
 
     /// Loses what is under way, and refuses copies until the ring is opened again.
     pub(super) fn shut(&self, links: &Links) {
-        if let Ok(mut held) = self.hold(links, NOBODY) {
-            held.abandon();
-            held.ring_mut().is_open = false;
+        if let Ok(mut held) = self.hold_any(links, NOBODY) {
+            if held.ring_mut().access != Access::Closed {
+                held.abandon();
+            }
+            held.ring_mut().access = Access::Closed;
         }
+    }
+
+    /// Loses what is under way, of which its owners will be told when they ask, and refuses copies
+    /// until the ring is [resumed](Self::resume).
+    pub(super) fn suspend(&self, links: &Links) {
+        if let Ok(mut held) = self.hold(links, NOBODY) {
+            held.interrupt();
+            held.ring_mut().access = Access::Suspended;
+        }
+    }
+
+    /// Sets the queue of a suspended ring up afresh, when `program` has programmed its engines, and
+    /// lets copies use it again. Any other ring is left as it is.
+    ///
+    /// # Errors
+    /// What to wait for if somebody has the ring.
+    pub(super) fn resume(&self, links: &Links, program: impl FnOnce()) -> Result<(), WaitOn> {
+        let Some(lock) = self.ring.get() else {
+            return Ok(());
+        };
+        let mut ring = lock.poll_lock(&*links.sched)?;
+        if ring.access == Access::Suspended {
+            program();
+            ring.pair.reset(&*links.port);
+            let descs = ring.pair.index().descs();
+            links.tell(self, None, &Event::RingReady { descs });
+            ring.access = Access::Open;
+        }
+        Ok(())
     }
 
     /// Stops the queue for good, before its memory goes.
     pub(super) fn close(&mut self, links: &Links) {
         if let Some(ring) = self.ring.take() {
             let ring = ring.lock(&*links.sched);
-            if ring.is_open {
+            if ring.is_open() {
                 ring.pair.stop(&*links.port);
             }
         }
@@ -145,15 +199,22 @@ impl Lane {
 
     /// Takes the ring for an operation of `by`, waiting while another one has it.
     pub(super) fn hold<'a>(&'a self, links: &'a Links, by: Pid) -> Result<Held<'a>, DmaError> {
+        let held = self.hold_any(links, by)?;
+        if held.is_open() {
+            return Ok(held);
+        }
+        let core = self.core;
+        Err(DmaError::NotReady { core })
+    }
+
+    /// The same to ask what became of copies, also while none are taken.
+    pub(super) fn hold_any<'a>(&'a self, links: &'a Links, by: Pid) -> Result<Held<'a>, DmaError> {
         let core = self.core;
         let lock = self.ring.get().ok_or(DmaError::NotReady { core })?;
         // ORDER: before the lock is asked for, so that a failure that happens while this caller
         // stands in line is seen.
         let before = self.failures.load(Ordering::Acquire);
         let ring = lock.lock(&*links.sched);
-        if !ring.is_open {
-            return Err(DmaError::NotReady { core });
-        }
         let missed = if self.failures.load(Ordering::Acquire) == before {
             None
         } else {
@@ -169,7 +230,7 @@ impl Lane {
 
     pub(super) fn state(&self, sched: &dyn Sched) -> Option<QueueState> {
         let ring = self.ring.get()?.lock(sched);
-        if !ring.is_open {
+        if !ring.is_open() {
             return None;
         }
         let index = ring.pair.index();

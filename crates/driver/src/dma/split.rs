@@ -21,6 +21,21 @@ pub(crate) struct Run {
     source_moves: bool,
     target: BusAddr,
     size_bytes: u64,
+    /// Every data descriptor waits for those before it, where in a copy only the marker does.
+    is_fenced: bool,
+    /// All bytes are known to stay within HBM, which shortens the wait.
+    is_d2d: bool,
+}
+
+/// The barrier of a copy's data descriptor (driver 2.27, `get_m2m_barrier_type`; the same on every
+/// generation): one that closes its batch keeps the marker behind the data.
+#[must_use]
+pub const fn copy_barrier(closes_batch: bool) -> Barrier {
+    if closes_batch {
+        Barrier::Write
+    } else {
+        Barrier::None
+    }
 }
 
 impl Run {
@@ -33,6 +48,24 @@ impl Run {
             source_moves: true,
             target,
             size_bytes,
+            is_fenced: false,
+            is_d2d: false,
+        })
+    }
+
+    /// A copy of which every descriptor has a data memory barrier. `None` if an end does not fit 64
+    /// bits.
+    pub(crate) fn fenced(
+        source: BusAddr,
+        target: BusAddr,
+        size_bytes: u64,
+        is_d2d: bool,
+    ) -> Option<Self> {
+        let run = Self::copy(source, target, size_bytes)?;
+        Some(Self {
+            is_fenced: true,
+            is_d2d,
+            ..run
         })
     }
 
@@ -49,6 +82,11 @@ impl Run {
     /// Bytes to move.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    /// Whether all bytes are known to stay within HBM.
+    pub(crate) fn is_d2d(&self) -> bool {
+        self.is_d2d
     }
 
     /// Cuts the first batch off: it, and what is left. `None` if nothing is.
@@ -90,10 +128,10 @@ impl Run {
                 source,
                 target,
                 size_bytes,
-                barrier: if size_bytes == left {
-                    Barrier::Write
+                barrier: if run.is_fenced {
+                    Barrier::Dmb
                 } else {
-                    Barrier::None
+                    copy_barrier(size_bytes == left)
                 },
             })
         })

@@ -35,6 +35,7 @@ use glia_abi::udma::{
     RING_DESCS_MIN, Transfer,
 };
 
+use super::scrub::SCRUB_QUEUE;
 use super::{Dma, DmaError};
 use crate::ring::{RingIndex, set_up, write};
 
@@ -54,8 +55,21 @@ const CHANGE_STATE: [u64; 2] = [0x0_0204, 0x2_0204];
 pub(crate) struct Engine {
     /// It has been programmed.
     pub(super) is_up: bool,
+    /// Its queue for that belongs to a scrub.
+    pub(super) is_scrubbing: bool,
     /// By number: the queues that processes have set up.
     rings: BTreeMap<u32, UserRing>,
+}
+
+impl Engine {
+    /// Takes the queue for a scrub, unless it is a process's, or another scrub's.
+    pub(super) fn claim_for_scrub(&mut self) -> Result<(), ()> {
+        if self.is_scrubbing || self.rings.contains_key(&SCRUB_QUEUE) {
+            return Err(());
+        }
+        self.is_scrubbing = true;
+        Ok(())
+    }
 }
 
 /// A queue of a process.
@@ -287,10 +301,12 @@ impl Dma {
         let mut engine = self
             .engine(queue.engine)
             .ok_or(QueueError::NoQueue { queue })?;
-        if engine
-            .rings
-            .get(&queue.number)
-            .is_some_and(|ring| ring.owner != by)
+        let is_scrubbed_with = engine.is_scrubbing && queue.number == SCRUB_QUEUE;
+        if is_scrubbed_with
+            || engine
+                .rings
+                .get(&queue.number)
+                .is_some_and(|ring| ring.owner != by)
         {
             return Err(QueueError::Taken { queue });
         }

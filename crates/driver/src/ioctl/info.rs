@@ -9,6 +9,7 @@ use super::Call;
 /// What the driver says that it can do: no more than is built. (2.24.7 says 0xff, 2.27.4 0x1ff.)
 const FEATURES: u64 = feature::ASYNC_DMA
     | feature::MEM_ALLOC_TYPE
+    | feature::HBM_SCRUB
     | feature::MEM_ALLOC64
     | feature::CONTIGUOUS_SCRATCHPAD;
 

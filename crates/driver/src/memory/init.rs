@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use glia_abi::addr::{BusAddr, HostPa, Span};
 use glia_abi::arch::MemoryLayout;
-use glia_abi::fault::Faults;
+use glia_abi::fault::{Faults, Scope};
 use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
 use glia_abi::params::{ModuleParams, ParamError};
 use glia_abi::port::HostMemory;
@@ -111,6 +111,11 @@ impl<A: Arena> DeviceMemory<A> {
             params,
             handle_limit,
         } = config;
+        let _for_device = Scope {
+            device: Some(device),
+            ..Scope::current()
+        }
+        .enter();
         let (handles, free_handles) =
             HandleTable::new(handle_limit, &*faults).map_err(|_| InitError::HandleTable)?;
         let pools = PoolSet::new(device, layout, &params, host, &*faults)

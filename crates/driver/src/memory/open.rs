@@ -6,6 +6,7 @@
 //! itself goes and sweeps what lives as long as any file is open. What a sweep does is told in
 //! [`sweep`](super::sweep).
 
+use glia_abi::fault::FaultPoint;
 use glia_abi::handle::{Pid, SlotId};
 
 use super::DeviceMemory;
@@ -56,6 +57,10 @@ impl<A: Arena> DeviceMemory<A> {
         let mut set = self.lock();
         if set.torn_down {
             return Err(OpenError::Gone);
+        }
+        // Whoever is in needs no slot.
+        if set.processes.find(pid).is_none() && self.faults.orders(FaultPoint::ProcessSlot) {
+            return Err(set.processes.full(pid).into());
         }
         let (slot, open_count) = set.processes.attach(pid)?;
         set.open_files += 1;

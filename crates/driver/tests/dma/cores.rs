@@ -1,10 +1,13 @@
 //! Cores that come up and go down, with their engines.
 
+use std::sync::atomic::Ordering;
+use std::thread;
+
 use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
 use glia_abi::event::Event;
 use glia_abi::handle::{CoreId, EngineId};
-use glia_driver::dma::{DmaError, WaitHandle, inits_h2t_engine};
+use glia_driver::dma::{DmaError, Place, WaitHandle, inits_h2t_engine};
 
 use crate::engine::Mode;
 use crate::rig::{PID, Rig, hbm, pattern};
@@ -124,4 +127,49 @@ fn everything_is_given_back_when_the_op_layer_goes() {
     rig.dma.close_cores(0b100);
     drop(rig.dma);
     assert_eq!(rig.memory.stats().host_bytes, before);
+}
+
+/// Since V3 two cores share an engine, but no ring, and so no lock.
+#[test]
+fn a_copy_that_waits_does_not_hold_up_the_other_core_of_its_engine() {
+    let rig = Rig::bare(Arch::V3);
+    let [waiting, other] = [0, 1].map(CoreId::new);
+    for core in [waiting, other] {
+        rig.dma.bring_up(core).unwrap();
+    }
+    let on = |core, place: Place| Place { core, ..place };
+    // The wait of the first copy does not begin before somebody stands in line.
+    rig.machine.gate.store(1, Ordering::SeqCst);
+    let source = rig.host(0);
+    thread::scope(|scope| {
+        let held = scope.spawn(|| rig.dma.copy(PID, source, on(waiting, hbm(0)), 8));
+        while rig.machine.state().doorbells.len() < 2 {
+            thread::yield_now();
+        }
+        let target = on(other, hbm(4096));
+        let started = rig.dma.copy_async(PID, source, target, 8, WaitHandle::None);
+        let in_line = rig.machine.in_line.load(Ordering::SeqCst);
+        assert_eq!((in_line, held.is_finished()), (0, false));
+        rig.machine.gate.store(0, Ordering::SeqCst);
+        held.join().unwrap().unwrap();
+        rig.dma.wait(PID, source, target, started.unwrap()).unwrap();
+    });
+}
+
+/// The reference lets a wait look at the ring while a copy works on it.
+#[test]
+fn a_wait_stands_in_line_for_its_ring() {
+    let rig = Rig::new();
+    let handle = rig.up_async(0, 8, WaitHandle::None).unwrap();
+    rig.machine.gate.store(1, Ordering::SeqCst);
+    thread::scope(|scope| {
+        let held = scope.spawn(|| rig.up(4096, 8));
+        while rig.machine.state().doorbells.len() < 4 {
+            thread::yield_now();
+        }
+        rig.wait(handle).unwrap();
+        held.join().unwrap().unwrap();
+    });
+    assert_eq!(rig.machine.in_line.load(Ordering::SeqCst), 1);
+    assert_eq!(rig.queue().acked, rig.queue().next);
 }

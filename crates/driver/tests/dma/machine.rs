@@ -12,8 +12,8 @@ use glia_abi::port::{
     BadBar4Range, BadHostRange, Budget, DmaMemory, HostMemory, MachineMemory, NotCompleted, Port,
     TimedOut,
 };
-use glia_abi::regs::{Place, QueueReg};
-use glia_abi::sched::{Micros, Poll, Sched, Tick, WaitOn, Worker};
+use glia_abi::regs::{FirmwareReg, NO_REGISTER, Place, QueueReg, RESET_RUNS_BIT};
+use glia_abi::sched::{Micros, Poll, Sched, Step, Tick, WaitOn, Worker};
 use glia_abi::udma::{DESC_SIZE_BYTES, DESC_WORDS, Direction, RxDesc, TxDesc};
 
 use crate::engine::{Mode, Pair, Pending, Queue};
@@ -23,12 +23,13 @@ pub(crate) const HOST: u64 = 0x1000_0000;
 pub(crate) const HOST_SIZE: u64 = 8 << 20;
 /// First byte of the window of HBM that has bytes.
 pub(crate) const HBM: u64 = 0x0100_0000;
-pub(crate) const HBM_SIZE: u64 = 4 << 20;
+pub(crate) const HBM_SIZE: u64 = 17 << 20;
 
 pub(crate) struct Machine {
     profile: &'static ArchProfile,
     host: Box<[AtomicU32]>,
     state: Mutex<State>,
+    workers: Mutex<Vec<Due>>,
     clock_us: AtomicU64,
     keys: AtomicU64,
     /// Callers that wait for a lock, or have waited.
@@ -40,6 +41,23 @@ pub(crate) struct Machine {
     /// Host allocations that are still granted; negative: all.
     pub(crate) grants: AtomicI64,
 }
+
+/// What the firmware's status says.
+#[derive(Clone, Copy)]
+pub(crate) enum Reset {
+    /// That a reset runs, until then.
+    Until(u64),
+    Unreadable,
+}
+
+impl Default for Reset {
+    fn default() -> Self {
+        Self::Until(0)
+    }
+}
+
+/// A worker, and when it is due, in microseconds.
+type Due = (Weak<dyn Worker>, Option<u64>);
 
 #[derive(Default)]
 pub(crate) struct State {
@@ -58,6 +76,9 @@ pub(crate) struct State {
     pub(crate) doorbells: Vec<(Direction, QueueId, u32)>,
     /// All executed pairs, in order.
     pub(crate) pairs: Vec<Pair>,
+    pub(crate) reset: Reset,
+    /// When the firmware's status was read.
+    pub(crate) looks_us: Vec<u64>,
     /// All budgets that were waited with, and how many looks it took.
     pub(crate) waits: Vec<(Budget, Option<u64>)>,
 }
@@ -74,6 +95,7 @@ impl Machine {
                 host_end: HOST,
                 ..State::default()
             }),
+            workers: Mutex::default(),
             clock_us: AtomicU64::new(0),
             keys: AtomicU64::new(0),
             in_line: AtomicU64::new(0),
@@ -81,6 +103,43 @@ impl Machine {
             bodiless: AtomicBool::new(false),
             grants: AtomicI64::new(-1),
         }
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.clock_us.load(Ordering::Relaxed)
+    }
+
+    /// Steps a worker until it rests.
+    fn run(&self, number: usize) {
+        let worker = self.workers.lock().unwrap()[number].0.upgrade();
+        let due = worker.and_then(|worker| {
+            loop {
+                match worker.step(self.now()) {
+                    Step::Again => {}
+                    Step::At(tick) => return Some(tick.micros()),
+                    // Nobody else runs: it is free by the next look.
+                    Step::On(_) => return Some(self.now_us()),
+                    Step::Idle => return None,
+                }
+            }
+        });
+        self.workers.lock().unwrap()[number].1 = due;
+    }
+
+    /// Moves the clock to what is due next and does it; false if nothing is.
+    fn run_next(&self) -> bool {
+        let next = {
+            let workers = self.workers.lock().unwrap();
+            let due = workers.iter().enumerate();
+            due.filter_map(|(number, (_, due))| Some(((*due)?, number)))
+                .min()
+        };
+        let Some((due_us, number)) = next else {
+            return false;
+        };
+        self.clock_us.fetch_max(due_us, Ordering::Relaxed);
+        self.run(number);
+        true
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -204,6 +263,16 @@ impl Machine {
 
 impl Port for Machine {
     fn reg_read(&self, at: RegOffset) -> u32 {
+        if FirmwareReg::of(self.profile, at) == Some(FirmwareReg::Status) {
+            let now = self.clock_us.load(Ordering::Relaxed);
+            let mut state = self.state();
+            state.looks_us.push(now);
+            return match state.reset {
+                Reset::Until(us) if us <= now => 0,
+                Reset::Until(_) => RESET_RUNS_BIT,
+                Reset::Unreadable => NO_REGISTER,
+            };
+        }
         self.state().registers.get(&at).copied().unwrap_or(0)
     }
 
@@ -218,7 +287,13 @@ impl Port for Machine {
                 offset,
             } => (queue, direction, offset),
             Place::Engine { .. } => return,
-            Place::Elsewhere => panic!("{at} is no register of an engine"),
+            Place::Elsewhere => {
+                assert!(
+                    FirmwareReg::of(self.profile, at).is_some(),
+                    "{at} is no register"
+                );
+                return;
+            }
         };
         let register = QueueReg::of_offset(direction, offset).unwrap();
         if register == QueueReg::DrtpInc {
@@ -352,11 +427,17 @@ impl Sched for Machine {
 
     fn pause(&self) {}
 
-    fn spawn(&self, _worker: Weak<dyn Worker>) -> WorkerId {
-        panic!("the op layer has no workers")
+    fn spawn(&self, worker: Weak<dyn Worker>) -> WorkerId {
+        let mut workers = self.workers.lock().unwrap();
+        workers.push((worker, None));
+        WorkerId::new(workers.len() as u32 - 1)
     }
 
-    fn kick(&self, _worker: WorkerId) {}
+    fn kick(&self, worker: WorkerId) {
+        if self.workers.lock().unwrap()[worker.index()].1.is_none() {
+            self.run(worker.index());
+        }
+    }
 
     fn block(&self, _on: WaitOn, poll: &mut dyn FnMut() -> Poll, _: Option<Micros>) -> bool {
         self.in_line.fetch_add(1, Ordering::SeqCst);
@@ -364,6 +445,7 @@ impl Sched for Machine {
             match poll() {
                 Poll::Done => return true,
                 Poll::Never => return false,
+                Poll::Pending if self.run_next() => {}
                 Poll::Pending => std::thread::yield_now(),
             }
         }

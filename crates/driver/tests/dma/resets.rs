@@ -1,12 +1,17 @@
 //! Copies that a reset of the device disturbs.
 
 use glia_abi::arch::Arch;
+use glia_abi::event::Event;
+use glia_abi::handle::{CoreId, Pid};
+use glia_abi::regs::FirmwareReg;
 use glia_abi::sched::Tick;
-use glia_driver::dma::{ContextState, DmaError, WaitHandle};
+use glia_driver::dma::reset::ResetOutcome;
+use glia_driver::dma::{ContextState, DmaError, Place, WaitHandle};
 use glia_driver::reset::ResetWindow;
 
 use crate::engine::Mode;
-use crate::rig::{CORE, Rig, hbm, pattern};
+use crate::machine::Reset;
+use crate::rig::{CORE, PID, Rig, hbm, pattern};
 
 const IDLE: ContextState = ContextState::Idle;
 
@@ -156,4 +161,189 @@ fn a_predecessor_that_is_staged_again_is_waited_for_as_if_nothing_was_behind_it(
     // Five descriptors on V2: 1 us with a batch behind it, else 4 * 4 - 3.
     assert_eq!(firsts, [1, 13]);
     rig.wait(second).unwrap();
+}
+
+const OTHER: CoreId = CoreId::new(1);
+const WHOLE_DEVICE: u32 = u32::MAX;
+
+/// A V2 device with the rings of both cores, up as the driver does it.
+fn two_cores() -> Rig {
+    let rig = Rig::bare(Arch::V2);
+    rig.dma.init_cores(0b11, true).unwrap();
+    rig.heard.take();
+    rig.machine.state().writes.clear();
+    rig
+}
+
+/// A place in the HBM of core 1.
+fn other(offset: u64) -> Place {
+    Place {
+        core: OTHER,
+        ..hbm(offset)
+    }
+}
+
+fn wait_for_resets(rig: &Rig) -> ResetOutcome {
+    rig.dma.await_reset(None, &|| false)
+}
+
+/// What the firmware was told since the last time.
+fn asked(rig: &Rig) -> Vec<(FirmwareReg, u32)> {
+    let writes = std::mem::take(&mut rig.machine.state().writes);
+    let firmware = |(at, value)| Some((FirmwareReg::of(rig.profile, at)?, value));
+    writes.into_iter().filter_map(firmware).collect()
+}
+
+#[test]
+fn the_firmware_is_told_what_to_reset_then_to_do_it() {
+    let rig = two_cores();
+    rig.dma.reset(PID, 0b10);
+    // The next one has to wait.
+    rig.dma.reset(PID, WHOLE_DEVICE);
+    let (cores, kind) = (FirmwareReg::ResetCores, FirmwareReg::ResetType);
+    let trigger = FirmwareReg::ResetTrigger;
+    assert_eq!(asked(&rig), [(cores, 0b10), (kind, 2), (trigger, 1)]);
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    assert_eq!(asked(&rig), [(kind, 1), (trigger, 1)]);
+    assert_eq!(rig.machine.state().looks_us, [100_000, 200_000]);
+}
+
+#[test]
+fn a_ring_is_shut_for_the_reset_and_comes_back_empty_with_its_neighbour_as_it_was() {
+    let rig = two_cores();
+    let chain = |target| {
+        let source = rig.host(0);
+        rig.dma
+            .copy_async(PID, source, target, 4096, WaitHandle::None)
+    };
+    let own = chain(hbm(0)).unwrap();
+    let neighbours = chain(other(8192)).unwrap();
+    let before = rig.dma.queue_state(OTHER).unwrap();
+    let taken_bytes = rig.machine.state().host_taken_bytes;
+    rig.heard.take();
+
+    rig.dma.reset(PID, 0b01);
+    assert_eq!(rig.dma.queue_state(CORE), None);
+    assert!(matches!(rig.up(0, 1), Err(DmaError::NotReady { core }) if core == CORE));
+    assert_eq!(rig.dma.queue_state(OTHER), Some(before));
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+
+    assert!(matches!(rig.wait(own), Err(DmaError::TimedOut(_))));
+    let queue = rig.queue();
+    assert_eq!((queue.next, queue.acked, queue.ring_id), (0, 0, 1));
+    assert_eq!(rig.contexts(), [IDLE; 3]);
+    assert_eq!(rig.dma.queue_state(OTHER), Some(before));
+    assert_eq!(rig.machine.state().host_taken_bytes, taken_bytes);
+    let ready = |event: &Event| matches!(event, Event::RingReady { .. });
+    let events = rig.heard.take();
+    assert_eq!(events.iter().filter(|(_, event)| ready(event)).count(), 1);
+    rig.dma
+        .wait(PID, rig.host(0), other(8192), neighbours)
+        .unwrap();
+    rig.up(0, 4096).unwrap();
+}
+
+/// A core whose ring is down is reset, and its ring stays down.
+#[test]
+fn only_rings_that_were_up_come_back() {
+    let rig = two_cores();
+    rig.dma.close_cores(0b10);
+    rig.dma.reset(PID, 0b11);
+    assert_eq!(asked(&rig)[0], (FirmwareReg::ResetCores, 0b11));
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    assert!(rig.dma.queue_state(CORE).is_some());
+    assert_eq!(rig.dma.queue_state(OTHER), None);
+    // A ring that is closed during a reset stays closed.
+    rig.dma.reset(PID, 0b01);
+    rig.dma.close_cores(0b01);
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    assert_eq!(rig.dma.queue_state(CORE), None);
+}
+
+#[test]
+fn a_firmware_that_never_ends_is_asked_again_and_given_up_and_the_next_reset_helps() {
+    for (map, asks) in [(0b01, 1 + 5), (WHOLE_DEVICE, 1 + 3)] {
+        for stuck in [Reset::Until(u64::MAX), Reset::Unreadable] {
+            let rig = two_cores();
+            rig.machine.state().reset = stuck;
+            rig.dma.reset(PID, map);
+            assert_eq!(wait_for_resets(&rig), ResetOutcome::Failed);
+            let triggers = asked(&rig);
+            let triggers = triggers
+                .iter()
+                .filter(|(it, _)| *it == FirmwareReg::ResetTrigger);
+            assert_eq!(triggers.count(), asks);
+            assert_eq!(rig.machine.now_us(), 120_000_000);
+            assert_eq!(rig.machine.state().looks_us.len(), 1200);
+            assert!(matches!(rig.up(0, 1), Err(DmaError::NotReady { .. })));
+            let is_dead = rig.dma.await_device(&|| false) == ResetOutcome::Failed;
+            assert_eq!(is_dead, map == WHOLE_DEVICE);
+
+            rig.machine.state().reset = Reset::default();
+            rig.dma.reset(Pid::new(5), map);
+            assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+            assert_eq!(
+                rig.dma.await_reset(Some(PID), &|| false),
+                ResetOutcome::Failed
+            );
+            assert_eq!(rig.dma.await_device(&|| false), ResetOutcome::Done);
+            rig.up(0, 1).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_ring_stays_shut_between_two_resets_of_its_core() {
+    let rig = two_cores();
+    rig.machine.state().reset = Reset::Until(250_000);
+    rig.dma.reset(PID, 0b01);
+    rig.dma.reset(Pid::new(5), 0b01);
+    assert_eq!(
+        rig.dma.await_reset(Some(PID), &|| false),
+        ResetOutcome::Done
+    );
+    assert_eq!(rig.machine.now_us(), 300_000);
+    assert_eq!(rig.dma.queue_state(CORE), None);
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    assert!(rig.dma.queue_state(CORE).is_some());
+}
+
+#[test]
+fn who_is_to_end_does_not_wait_and_the_reset_goes_on() {
+    let rig = two_cores();
+    rig.dma.reset(PID, 0b01);
+    assert_eq!(rig.dma.await_reset(None, &|| true), ResetOutcome::Killed);
+    assert_eq!(
+        rig.dma.await_device(&|| true),
+        ResetOutcome::Done,
+        "not all of it"
+    );
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    rig.up(0, 1).unwrap();
+}
+
+/// The retry comes when the reset has ended, and is not lost to it.
+#[test]
+fn a_neighbours_copy_that_hangs_is_tried_again_after_the_reset() {
+    let rig = two_cores();
+    rig.machine.state().reset = Reset::Until(700_000);
+    rig.dma.reset(PID, 0b01);
+    rig.machine.script(&[Mode::Hang, Mode::Normal]);
+    rig.dma.copy(PID, rig.host(0), other(0), 4096).unwrap();
+    assert!(rig.machine.now_us() >= 700_000);
+    assert_eq!(waits(&rig), [None, Some(1)]);
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    // What begins now is not covered.
+    rig.machine.script(&[Mode::Hang]);
+    assert!(matches!(rig.up(0, 1), Err(DmaError::TimedOut(_))));
+    assert_eq!(waits(&rig), [None]);
+}
+
+#[test]
+fn a_reset_of_no_core_is_done_at_once() {
+    let rig = two_cores();
+    rig.dma.reset(PID, 0b1100);
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    assert_eq!(asked(&rig), []);
+    rig.up(0, 1).unwrap();
 }

@@ -45,17 +45,20 @@ pub(crate) struct Rig {
     pub(crate) machine: Arc<Machine>,
     pub(crate) memory: Arc<DeviceMemory>,
     pub(crate) heard: Arc<Heard>,
-    pub(crate) dma: Dma,
+    pub(crate) dma: Arc<Dma>,
 }
 
 impl Rig {
     /// A device with no ring.
     pub(crate) fn bare(arch: Arch) -> Self {
+        let size_bytes = 32 << 20;
+        Self::at_scale(arch, Scale::RegionSize { size_bytes })
+    }
+
+    /// The same with regions of any size.
+    pub(crate) fn at_scale(arch: Arch, scale: Scale) -> Self {
         let profile = arch.profile();
         let machine = Arc::new(Machine::new(profile));
-        let scale = Scale::RegionSize {
-            size_bytes: 32 << 20,
-        };
         let params = ModuleParams {
             mempool_small_pool_size: 4 << 20,
             mempool_host_memory_size: 0,
@@ -86,7 +89,7 @@ impl Rig {
             machine,
             memory,
             heard,
-            dma,
+            dma: Arc::new(dma),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The exact words: register writes, descriptors, doorbells, budgets.
 
+use glia_abi::addr::{HostPa, RegOffset};
 use glia_abi::arch::Arch;
 use glia_abi::handle::{CoreId, EngineId, QueueId};
+use glia_abi::regs::QueueReg;
 use glia_abi::udma::Direction;
 use glia_driver::dma::{BATCH_BYTES_MAX, DmaError, WaitHandle};
 
@@ -129,6 +131,42 @@ fn a_copy_has_the_descriptors_of_the_reference() {
     );
 }
 
+/// Nor does a copy ask for any other order than the write barrier, on any generation.
+#[test]
+fn the_last_data_descriptor_of_every_batch_has_the_write_barrier_on_every_generation() {
+    for arch in Arch::ALL {
+        let rig = Rig::bare(arch);
+        rig.dma.bring_up(CORE).unwrap();
+        rig.up(0, 3 * 65_536).unwrap();
+        let handle = rig.up_async(0, 65_537, WaitHandle::None).unwrap();
+        rig.wait(handle).unwrap();
+        let state = rig.machine.state();
+        let order = |(_, tx, rx): &Pair| {
+            assert!(!tx.len_ctrl.data_barrier() && !rx.len_ctrl.strong_order());
+            tx.meta_ctrl.write_barrier()
+        };
+        let written: Vec<bool> = state.pairs.iter().map(order).collect();
+        let (sync, asynchronous) = ([false, false, true, false], [false, true, false]);
+        assert_eq!(written, [&sync[..], &asynchronous[..]].concat(), "{arch}");
+    }
+}
+
+/// What the sheet says of addresses.
+#[test]
+fn addresses_are_those_of_the_reference() {
+    let v3 = Arch::V3.profile();
+    let host = v3.host_to_bus(HostPa::new(0x1234_5000));
+    assert_eq!(host.get(), 0x4000_1234_5000);
+    let doorbell = |arch: Arch, engine, number, direction| {
+        let queue = QueueId::new(EngineId::new(engine), number);
+        QueueReg::DrtpInc.at(arch.profile(), queue, direction)
+    };
+    let v2_h2d = doorbell(Arch::V2, 33, 3, Direction::Tx);
+    assert_eq!(v2_h2d, Some(RegOffset::new(0x30d0_4038)));
+    let v3_h2d = doorbell(Arch::V3, 129, 1, Direction::Rx);
+    assert_eq!(v3_h2d, Some(RegOffset::new(0x0692_2038)));
+}
+
 #[test]
 fn a_small_copy_is_two_pairs_and_two_doorbells_rx_first() {
     let rig = Rig::new();
@@ -222,6 +260,21 @@ fn waits_have_the_budgets_of_the_reference() {
             (1, 39_900)
         ]
     );
+}
+
+/// A fill's second copy stays within HBM, but is waited for like any other.
+#[test]
+fn a_fill_is_waited_for_as_a_copy_is() {
+    let rig = Rig::new();
+    rig.dma.fill(PID, hbm(0), 3 * 65_536, 1).unwrap();
+    let state = rig.machine.state();
+    let budgets = state
+        .waits
+        .iter()
+        .map(|(it, _)| (it.first.0, it.following.0));
+    assert!(budgets.eq([(1, 39_900), (5, 79_500)]));
+    let fenced = state.pairs.iter().filter(|it| it.1.len_ctrl.data_barrier());
+    assert_eq!(fenced.count(), 0);
 }
 
 /// Synchronous copies go by the target's core, asynchronous ones by the source's.

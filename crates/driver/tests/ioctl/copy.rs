@@ -1,7 +1,7 @@
 //! Synchronous copies: between chunks, and between chunks and user memory.
 
 use glia_abi::addr::BusAddr;
-use glia_abi::arch::Arch;
+use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::errno::Errno;
 use glia_abi::event::Event;
 use glia_abi::handle::FileId;
@@ -311,4 +311,25 @@ fn without_a_bounce_buffer_hbm_is_out_of_reach() {
         buf_copy(&client, file, to_chunk(host, buffer, PAGE)),
         Ok(())
     );
+}
+
+/// The reference counts these bytes in 32 bits, and would move 16.
+#[test]
+fn a_buffer_copy_of_more_than_4_gib_is_not_cut_to_32_bits() {
+    let rig = Rig::with(Arch::V3, |memory| {
+        memory.layout = MemoryLayout::new(Arch::V3, Scale::Full).unwrap();
+    });
+    let (client, file) = Client::attached(&rig, 7);
+    let handle = client.alloc(file, device_memory(5 << 30)).unwrap();
+    let buffer = client.space.put(&pattern(16));
+    let mut argument = to_chunk(handle, buffer, (4 << 30) + 16);
+    assert_eq!(buf_copy(&client, file, argument), Err(Errno::EFAULT));
+
+    argument.size = 16;
+    argument.offset = (4 << 30) + 8;
+    assert_eq!(buf_copy(&client, file, argument), Ok(()));
+    let at = client.get_pa(file, handle).unwrap();
+    let there = BusAddr::new(at + argument.offset);
+    assert_eq!(rig.port.peek(there, 16), pattern(16));
+    assert_eq!(rig.port.peek(BusAddr::new(at), 32), [0xee; 32]);
 }

@@ -24,7 +24,7 @@ fn versions_and_features_are_those_of_the_generation() {
             let info = DriverInfo::default();
             let info = client.ioctl(file, ioctl::DRIVER_INFO_GET, info).unwrap();
             assert_eq!((info.architecture, info.version), (number, 0));
-            assert_eq!((info.size, info.feature_flags1), (24, 0b1101_0010));
+            assert_eq!((info.size, info.feature_flags1), (24, 0b1111_0010));
         }
     }
 }

@@ -15,4 +15,6 @@ mod events;
 mod files;
 mod lanes;
 mod maps;
+mod resets;
+mod scrub;
 mod support;

@@ -21,8 +21,8 @@ use super::printable::printable;
 /// A trace records operations on the reference's memory pool and handle table, or on its DMA layer,
 /// with its answers. Every field of every answer is compared. Declared divergences
 /// (docs/divergences.md) are counted apart; what follows from one until the next init or scenario
-/// is tainted and does not count. Operations that are not replayed yet are counted by name. The
-/// formats are described in docs/formats/golden-mempool.md and golden-dma.md.
+/// is tainted and does not count. The formats are described in docs/formats/golden-mempool.md and
+/// golden-dma.md.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -159,11 +159,7 @@ fn write_finding(out: &mut impl Write, file: &str, finding: &Finding) -> io::Res
     }
     let note = finding.note.as_deref().unwrap_or_default();
     let Some(field) = &finding.field else {
-        let what = match finding.kind {
-            Kind::NotBuilt => "not replayed yet:",
-            Kind::Divergence | Kind::Mismatch | Kind::Tainted => "declared divergence",
-        };
-        return writeln!(out, "{what} {note}");
+        return writeln!(out, "declared divergence {note}");
     };
     let kind = if finding.kind == Kind::Tainted {
         "(tainted) "
@@ -200,7 +196,7 @@ fn write_total(out: &mut impl Write, total: &Total) -> io::Result<()> {
 }
 
 /// `211 records, 0 mismatches; declared: dead-chunk 3; tainted: 5 records, 1 difference`, behind the
-/// scenarios of a trace that has some, and before what was not replayed.
+/// scenarios of a trace that has some.
 fn summary(counts: &Counts) -> String {
     let mut text = match counts.scenarios {
         0 => String::new(),
@@ -222,9 +218,6 @@ fn summary(counts: &Counts) -> String {
         let records = counted(counts.tainted_records, "record");
         let differences = counted(counts.tainted_differences, "difference");
         text += &format!("; tainted: {records}, {differences}");
-    }
-    if !counts.not_built.is_empty() {
-        text += &format!("; not replayed: {}", by_name(&counts.not_built));
     }
     text
 }

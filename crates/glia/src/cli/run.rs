@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
+use glia::faults::{PlanFile, RuleReport};
 use glia::play::report::{RUN_FORMAT, RunReport};
-use glia::play::{Found, Played, play};
+use glia::play::{Found, Played, play_under};
 use glia_runtime::dml::ReportProfile;
 
 use super::Outcome;
@@ -27,12 +28,19 @@ Examples:
   glia run examples/first-tensor.jsonl           verify, and show who holds what at the end
   glia run examples/kv-cache-trn2.jsonl          one that does not fit: the report, exit status 1
   generate | glia run --json - | jq .failure     from standard input, for machines
+  glia run --faults examples/faults-late-marker.toml examples/first-tensor.jsonl
+                                                 while faults happen on order, and how often each did
 
-Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage or a workload that cannot be run.")]
+Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, or a workload or fault plan that cannot be used.")]
 pub(crate) struct Run {
     /// Workloads; \"-\" is standard input
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<PathBuf>,
+
+    /// Let faults happen as this plan orders, TOML or JSON (docs/formats/faults.md); each workload
+    /// begins the plan anew
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
 
     /// Print one JSON document
     #[arg(long)]
@@ -48,6 +56,7 @@ struct Document {
 
 impl Run {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        let faults = self.faults.as_deref().map(plan).transpose()?;
         let mut out = BufWriter::new(Listener::new(io::stdout().lock()));
         let mut outcome = Outcome::AsHoped;
         let mut runs = Vec::new();
@@ -55,7 +64,7 @@ impl Run {
             let name = printable(&name(workload));
             let played = open(workload)
                 .map_err(anyhow::Error::from)
-                .and_then(|source| Ok(play(source)?));
+                .and_then(|source| Ok(play_under(source, faults.as_ref())?));
             match played {
                 Ok(played) => {
                     if played.failure.is_some() {
@@ -89,6 +98,14 @@ impl Run {
         out.flush()?;
         Ok(outcome)
     }
+}
+
+/// A fault plan, which is used whole or not at all.
+fn plan(file: &Path) -> anyhow::Result<PlanFile> {
+    PlanFile::read(file).map_err(|error| {
+        let name = printable(&file.display().to_string());
+        anyhow::anyhow!("{name}: {}", printable_message(&error.to_string()))
+    })
 }
 
 fn name(workload: &Path) -> String {
@@ -135,6 +152,7 @@ fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()
         human(counts.read_bytes),
         counts.live
     )?;
+    write_faults(out, &played.faults)?;
     for table in &played.tables {
         // A machine can have hundreds of banks; those that hold nothing say nothing.
         let mut table = table.clone();
@@ -159,6 +177,27 @@ fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()
     )?;
     if !failure.log.is_empty() {
         writeln!(out, "\n{}", failure.log)?;
+    }
+    Ok(())
+}
+
+/// How the rules of the fault plan have done. One that never struck is a surprise for its author.
+fn write_faults(out: &mut impl Write, rules: &[RuleReport]) -> io::Result<()> {
+    for rule in rules {
+        let RuleReport {
+            fault,
+            line,
+            kind,
+            opportunities,
+            strikes,
+        } = rule;
+        let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
+        let done = match (strikes, opportunities) {
+            (0, 0) => "NEVER STRUCK, and had no opportunity".to_owned(),
+            (0, _) => format!("NEVER STRUCK, opportunities: {opportunities}"),
+            _ => format!("strikes: {strikes}, opportunities: {opportunities}"),
+        };
+        writeln!(out, "  fault {fault}, {kind}{line}: {done}")?;
     }
     Ok(())
 }

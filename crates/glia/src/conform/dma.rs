@@ -13,22 +13,27 @@
 //!
 //! Addresses need no translation: the rig hands out host memory where the trace has it.
 //!
-//! Operations that Glia's driver does not have yet are counted by name, and are neither right nor
-//! wrong. What follows one that changes something, or a divergence that leads the two sides apart,
-//! is *tainted* until the next scenario, as in traces of the memory pool.
+//! What follows a divergence that leads the two sides apart is *tainted* until the next scenario,
+//! or until both have set the ring up afresh that they differ in ([`taint`]).
 
 pub mod blocks;
 pub mod books;
 mod bring_up;
 mod calls;
 pub mod content;
+mod descriptors;
 pub mod engine;
 pub mod judge;
 pub mod log;
 pub mod memory;
 pub mod op;
+mod retry;
 pub mod rig;
+pub mod ring_op;
+mod rings;
 pub mod session;
+pub mod table_op;
+pub mod taint;
 pub mod trace;
 pub mod words;
 
@@ -36,6 +41,7 @@ use super::report::{FileError, FileReport, Wanted};
 use content::Hasher;
 use op::Op;
 use session::{Replayed, Session};
+use taint::Taint;
 
 /// Replays the text of a trace into a report.
 ///
@@ -45,12 +51,12 @@ use session::{Replayed, Session};
 pub fn replay_text(text: &str, wanted: Wanted, report: &mut FileReport) -> Result<(), FileError> {
     let mut hasher = Hasher::default();
     let mut session = None;
-    let mut is_tainted = false;
+    let mut taint = Taint::default();
     for record in trace::records(text) {
         let record = record?;
         if let Op::Scenario(scenario) = &record.op {
             report.begin_scenario(scenario.name.0.clone());
-            is_tainted = false;
+            taint = Taint::default();
             session = Some(Session::new(scenario.clone()).map_err(FileError::NoDevice)?);
         }
         let Some(session) = &mut session else {
@@ -63,13 +69,9 @@ pub fn replay_text(text: &str, wanted: Wanted, report: &mut FileReport) -> Resul
         match replayed {
             Replayed::SetUp => {}
             Replayed::Judged(verdict) => {
-                let taints = verdict.taints;
+                let is_tainted = taint.is_tainted();
+                taint.note(&record, &verdict);
                 report.add(record.line, record.name, is_tainted, verdict, wanted);
-                is_tainted |= taints;
-            }
-            Replayed::NotBuilt { what, taints } => {
-                report.add_not_built(record.line, record.name, what, wanted);
-                is_tainted |= taints;
             }
         }
     }

@@ -62,6 +62,7 @@ impl Init {
             mempool_host_memory_size: size("host_memory_size", defaults.mempool_host_memory_size)?,
             mempool_small_pool_size: size("small_pool_size", defaults.mempool_small_pool_size)?,
             mempool_small_alloc_max: size("small_alloc_max", defaults.mempool_small_alloc_max)?,
+            ..defaults
         };
         let host_capacity_bytes = size("host_capacity", 2 << 30)?;
         let host_alloc_bytes_max = size("host_max_alloc", 4 << 20)?;

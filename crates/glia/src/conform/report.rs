@@ -46,9 +46,6 @@ pub struct Counts {
     pub tainted_records: u64,
     /// Fields that differ in these, which says nothing.
     pub tainted_differences: u64,
-    /// Records not replayed, by the operation that the replay does not drive yet.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub not_built: BTreeMap<&'static str, u64>,
 }
 
 /// What was found in one file.
@@ -133,9 +130,6 @@ pub enum Kind {
     Tainted,
     /// A declared divergence.
     Divergence,
-    /// A record that was not replayed.
-    #[serde(rename = "not built")]
-    NotBuilt,
 }
 
 /// Which findings are kept.
@@ -203,18 +197,6 @@ impl FileReport {
         for difference in verdict.differences {
             self.keep(Finding::difference(kind, line, op, difference), wanted);
         }
-    }
-
-    /// Counts a record of an operation that the replay does not drive yet.
-    pub fn add_not_built(
-        &mut self,
-        line: u64,
-        op: &'static str,
-        what: &'static str,
-        wanted: Wanted,
-    ) {
-        *self.counts.not_built.entry(what).or_default() += 1;
-        self.keep(Finding::named(Kind::NotBuilt, line, op, what), wanted);
     }
 
     /// Counts a scenario, to which all that is found from here on belongs.
@@ -291,9 +273,6 @@ impl Counts {
         self.tainted_differences += other.tainted_differences;
         for (divergence, count) in &other.divergences {
             *self.divergences.entry(*divergence).or_default() += count;
-        }
-        for (what, count) in &other.not_built {
-            *self.not_built.entry(what).or_default() += count;
         }
     }
 }

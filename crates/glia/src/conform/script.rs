@@ -86,7 +86,8 @@ impl Faults for ScriptedKernelMemory {
                 }
                 struck
             }
-            FaultPoint::Alloc | FaultPoint::HandleTable | FaultPoint::Pool => false,
+            // The traces order no others.
+            _ => false,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! and what is allowed.
 
 use super::arguments::{ArgumentError, Arguments};
+use super::line::{self, LineError};
 use super::op::{ChunkId, Op, OpError};
 use super::value::{Fields, Value};
 
@@ -106,26 +107,9 @@ pub struct TraceError {
 /// What is wrong with a line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// It is no JSON.
-    #[error("not JSON as traces have it, at column {column}: {message}")]
-    Json {
-        /// The column, from 1.
-        column: usize,
-        /// What the parser said.
-        message: String,
-    },
-    /// It is longer than any line of the format.
-    #[error("{bytes} bytes in one line: at most {LINE_BYTES_MAX} are read")]
-    LongLine {
-        /// Its length.
-        bytes: usize,
-    },
-    /// It is JSON, but no object.
-    #[error("{found} where an object {{\"op\":…}} must stand")]
-    NotObject {
-        /// What stands there.
-        found: String,
-    },
+    /// It holds no object.
+    #[error(transparent)]
+    Line(#[from] LineError),
     /// It has no operation.
     #[error("field `op` is {found}: it must be the name of an operation")]
     NoOp {
@@ -309,25 +293,8 @@ fn expected(mut outcome: Fields<'_>) -> Result<Expected<'_>, Problem> {
     }
 }
 
-fn object(text: &str) -> Result<Fields<'_>, Problem> {
-    if text.len() > LINE_BYTES_MAX {
-        return Err(Problem::LongLine { bytes: text.len() });
-    }
-    match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(other) => Err(Problem::NotObject {
-            found: other.to_string(),
-        }),
-        Err(error) => {
-            let message = error.to_string();
-            // Each line is parsed alone, so the parser's own line number would mislead.
-            let end = message.rfind(" at line ").unwrap_or(message.len());
-            Err(Problem::Json {
-                column: error.column(),
-                message: message[..end].to_owned(),
-            })
-        }
-    }
+fn object(text: &str) -> Result<Fields<'_>, LineError> {
+    line::object(text, LINE_BYTES_MAX, "{\"op\":…}")
 }
 
 fn shown(value: Option<Value<'_>>) -> String {

@@ -9,6 +9,7 @@ use glia_runtime::RuntimeError;
 use glia_runtime::dml::{CoreUsage, OomReport, UsageTable};
 
 use super::{Failure, Found, Played};
+use crate::faults::RuleReport;
 
 /// Version of the JSON form.
 pub const RUN_FORMAT: u32 = 1;
@@ -28,6 +29,8 @@ pub struct RunReport {
     pub devices: Option<Vec<DeviceReport>>,
     /// What did not end as expected.
     pub failure: Option<FailureReport>,
+    /// How the rules of the fault plan have done; null without one.
+    pub faults: Option<Vec<RuleReport>>,
 }
 
 /// Operations that ended as expected.
@@ -154,6 +157,7 @@ impl RunReport {
             }),
             devices: Some(played.tables.iter().map(DeviceReport::new).collect()),
             failure: played.failure.as_ref().map(FailureReport::new),
+            faults: Some(played.faults.clone()).filter(|rules| !rules.is_empty()),
         }
     }
 
@@ -167,6 +171,7 @@ impl RunReport {
             bytes: None,
             devices: None,
             failure: None,
+            faults: None,
         }
     }
 }

@@ -4,6 +4,10 @@
     reason = "the helpers of a test fail it by panicking, too"
 )]
 
+mod borders;
 mod events;
+mod modes;
 mod processes;
+mod resets;
+mod scrub;
 mod seams;

@@ -7,6 +7,7 @@
 
 mod ends;
 mod examples;
+mod faults;
 mod unusable;
 
 use assert_cmd::cargo::cargo_bin_cmd;

@@ -78,6 +78,7 @@ fn any_params() -> impl Strategy<Value = ModuleParams> {
             mempool_host_memory_size: host_reserve,
             mempool_small_pool_size: units * unit + bytes,
             mempool_small_alloc_max: small_alloc_max,
+            ..ModuleParams::default()
         },
     )
 }

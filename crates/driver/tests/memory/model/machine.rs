@@ -102,7 +102,8 @@ impl Faults for Machine {
             FaultPoint::Alloc => orders.alloc.strikes(),
             FaultPoint::ChunkRecord => orders.record.strikes(),
             FaultPoint::HandlePage => orders.handle_page.strikes(),
-            FaultPoint::HandleTable | FaultPoint::Pool => false,
+            // The model orders no others.
+            _ => false,
         }
     }
 }

@@ -53,16 +53,12 @@ impl Windows {
         let layout = MemoryLayout::new(Arch::V3, Scale::Full)?;
         let host = Arc::new(HostArena::new(HostConfig::default())?);
         let sched: Arc<dyn Sched> = Arc::new(InlineSched::new());
-        let config = DeviceConfig {
-            device: DEVICE,
-            layout,
-            hbm_fill: 0,
-        };
         let device = Device::new(
-            config,
+            DeviceConfig::new(DEVICE, layout),
             Arc::clone(&host),
             Arc::clone(&sched),
             Arc::new(NoSink),
+            Arc::new(NoFaults),
         )?;
         let memory = DeviceMemory::new(
             MemoryConfig::new(layout),

@@ -10,9 +10,9 @@ use glia_abi::sync::{AtomicU32, Ordering};
 
 const WORD_BYTES: usize = 4;
 
-// LIMIT: a fill buffer, and three blocks for each of 8 cores; what is refused is an allocation that
-// fails.
-const BLOCKS_MAX: usize = 64;
+// LIMIT: a fill buffer, a dummy ring, three blocks for each of 8 cores whenever it is brought up,
+// two for each queue of a process; what is refused is an allocation that fails.
+const BLOCKS_MAX: usize = 256;
 
 /// All blocks of a scenario.
 #[derive(Debug)]
@@ -60,6 +60,13 @@ impl Blocks {
             }
         }
         false
+    }
+
+    /// Whether there is just this block.
+    #[must_use]
+    pub fn has(&self, at: u64, size_bytes: u64) -> bool {
+        self.iter()
+            .any(|block| block.at == at && block.size_bytes() == size_bytes)
     }
 
     /// The words of a range; `None` if it does not lie in one block, or is not made of words.
@@ -159,7 +166,7 @@ mod tests {
         let blocks = Blocks::default();
         assert!(blocks.add(0x1000, 64));
         assert!(!blocks.add(0x1020, 64));
-        let added = (0..100).filter(|number| blocks.add(0x2000 + number * 64, 64));
+        let added = (0..300).filter(|number| blocks.add(0x2000 + number * 64, 64));
         assert_eq!(added.count(), BLOCKS_MAX - 1);
     }
 }

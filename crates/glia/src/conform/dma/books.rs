@@ -33,6 +33,8 @@ struct ContextBooks {
     outstanding: u64,
     /// Whether the request has staged a batch.
     has_staged: bool,
+    /// Whether that batch was lost: the next one is the same again.
+    is_lost: bool,
     /// Requests that follow on the same context, by size.
     next: VecDeque<u64>,
 }
@@ -43,10 +45,12 @@ impl ContextBooks {
         self.offset = 0;
         self.remaining = size_bytes;
         self.has_staged = false;
+        self.is_lost = false;
     }
 
     fn staged(&mut self, pairs: u32, size_bytes: u64) {
-        if self.has_staged {
+        let is_again = std::mem::take(&mut self.is_lost);
+        if self.has_staged && !is_again {
             if self.remaining == self.outstanding
                 && let Some(next) = self.next.pop_front()
             {
@@ -81,8 +85,20 @@ impl RingBooks {
     /// The driver staged a batch.
     pub fn staged(&mut self, context: usize, pairs: u32, size_bytes: u64) {
         if let Some(books) = self.contexts.get_mut(context) {
+            if books.is_lost {
+                self.staged = [false; CONTEXTS];
+            } else {
+                self.staged[context] = true;
+            }
             books.staged(pairs, size_bytes);
-            self.staged[context] = true;
+        }
+    }
+
+    /// The batch of a context was lost. If it is staged again, it is waited for as if nothing stood
+    /// behind it.
+    pub fn lost(&mut self, context: usize) {
+        if let Some(books) = self.contexts.get_mut(context) {
+            books.is_lost = true;
         }
     }
 
@@ -151,6 +167,20 @@ mod tests {
         );
         books.staged(0, 2, 10);
         assert_eq!(told(&books), "[[0,2,0,10,10],[0,0,0,0,0],[0,0,0,0,0]]");
+    }
+
+    #[test]
+    fn a_batch_that_is_staged_again_counts_once_and_stands_alone() {
+        let mut books = RingBooks::default();
+        books.enter(0, &[101]);
+        books.staged(0, 2033, 100);
+        assert!(books.has_staged_elsewhere(1));
+        books.lost(0);
+        books.staged(0, 2033, 100);
+        assert_eq!(told(&books), "[[0,2033,0,101,100],[0,0,0,0,0],[0,0,0,0,0]]");
+        assert!(!books.has_staged_elsewhere(1));
+        books.staged(0, 2, 1);
+        assert_eq!(told(&books), "[[0,2,100,1,1],[0,0,0,0,0],[0,0,0,0,0]]");
     }
 
     #[test]

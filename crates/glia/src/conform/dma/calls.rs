@@ -2,37 +2,37 @@
 
 use glia_abi::addr::BusAddr;
 use glia_abi::errno::Errno;
-use glia_abi::handle::{CoreId, Pid};
+use glia_abi::handle::CoreId;
 use glia_abi::mem::Location;
 use glia_abi::udma::DESC_BYTES_MAX;
-use glia_driver::dma::{Awaited, Dma, DmaError, Place, WaitHandle};
+use glia_driver::dma::descriptors::DescriptorError;
+use glia_driver::dma::scrub::BatchWait;
+use glia_driver::dma::{Awaited, Dma, DmaError, Place, WaitHandle, budget};
 
 use super::super::judge::Verdict;
 use super::super::value::{Fields, Value};
-use super::bring_up;
+use super::bring_up::{self, note_set_up};
 use super::content::Hasher;
 use super::judge::{self, Case, Kind};
 use super::log::hash_text;
-use super::op::Call;
+use super::op::{Call, Spot};
 use super::rig::Rig;
-use super::session::{Done, Replayed, Session, context_of};
+use super::session::{Done, Session, context_of};
+use super::table_op;
 use super::trace::{DmaProblem, Record};
 use super::words::{RawHandle, Size};
 
-/// On whose account copies are made.
-const CALLER: Pid = Pid::new(1000);
-
 /// What is called, as far as the record's other fields depend on it.
 #[derive(Debug, Clone)]
-struct Doing {
+pub(super) struct Doing {
     /// The queue that the record shows.
-    core: CoreId,
+    pub(super) core: CoreId,
     /// The context that the request reaches, and the sizes of its parts.
-    request: Option<(usize, Vec<u64>)>,
+    pub(super) request: Option<(usize, Vec<u64>)>,
     /// The range that is hashed afterwards.
-    target: Option<(u64, u64)>,
+    pub(super) target: Option<(u64, u64)>,
     /// The handle that the record tells.
-    handle: Option<WaitHandle>,
+    pub(super) handle: Option<WaitHandle>,
 }
 
 impl Session {
@@ -45,12 +45,50 @@ impl Session {
         record: &Record<'_>,
         call: &Call,
         hasher: &mut Hasher,
-    ) -> Result<Replayed, DmaProblem> {
+    ) -> Result<Verdict, DmaProblem> {
         let op = record.name;
         let verdict = match call {
-            Call::InitCores { map } => bring_up::init_cores(self, record, map.0),
-            Call::RingInit(queue) => return Ok(bring_up::ring_init(self, record, *queue)),
-            Call::H2tQueue(core) => bring_up::h2t_queue(self.profile, record, *core),
+            Call::InitCores(map) => bring_up::init_cores(self, record, *map),
+            Call::CloseCores(map) => bring_up::close_cores(self, record, *map),
+            Call::RingInit(queue) => bring_up::ring_init(self, record, *queue),
+            Call::Ring(call) => self.ring_call(record, call)?,
+            Call::Table(call) => judge::plain(record, &call.look_up(self)),
+            Call::H2tQueue(core) => {
+                let got = table_op::h2t_queue(self.profile, *core, &record.expected);
+                judge::plain(record, &got)
+            }
+            Call::CopyDescriptors {
+                source,
+                target,
+                size,
+                side,
+            } => {
+                // The reference checks what lies at the start of the buffer.
+                let start = self.place(
+                    op,
+                    &Spot {
+                        offset: 0,
+                        ..source.clone()
+                    },
+                )?;
+                let ends = (self.place(op, source)?, self.place(op, target)?);
+                self.copy_descriptors(record, hasher, start, ends, *size, *side)
+            }
+            Call::DeviceBatch {
+                core,
+                source,
+                target,
+                copies,
+                is_pipelined,
+                is_d2d,
+            } => {
+                let wait = BatchWait {
+                    is_pipelined: *is_pipelined,
+                    is_d2d: *is_d2d,
+                };
+                let ends = (BusAddr::new(source.0), BusAddr::new(target.0));
+                self.device_batch(record, hasher, *core, ends, *copies, wait)
+            }
             Call::WaitTime {
                 count,
                 is_pipelined,
@@ -135,11 +173,61 @@ impl Session {
                 self.memset(record, hasher, target, *size, value)
             }
         };
-        Ok(Replayed::Judged(verdict))
+        Ok(verdict)
+    }
+
+    /// One batch as of a scrub of HBM, which keeps no books of its context.
+    fn device_batch(
+        &mut self,
+        record: &Record<'_>,
+        hasher: &mut Hasher,
+        core: CoreId,
+        (source, target): (BusAddr, BusAddr),
+        copies: u32,
+        wait: BatchWait,
+    ) -> Verdict {
+        let doing = Doing {
+            core,
+            request: None,
+            target: None,
+            handle: None,
+        };
+        let case = self.case(record, core, Kind::Sync);
+        let queue = self.queue(core);
+        let before = self.rig.state().books.get(&queue).cloned();
+        let by = self.caller;
+        let mut done = self.perform(&doing, hasher, |dma| {
+            dma.device_batch(by, core, source, target, copies, wait)
+        });
+        self.rig
+            .state()
+            .books
+            .insert(queue, before.unwrap_or_default());
+        if let Some(fields) = done.fields.get_mut("queue") {
+            *fields = self.tell_queue(queue, core).into();
+        }
+        // What stands in the record is how long would be waited if it were no copy within HBM.
+        let timed = |descs, is_d2d| {
+            let awaited = Awaited {
+                descs,
+                is_pipelined: wait.is_pipelined,
+                is_d2d,
+            };
+            budget(&self.profile.wait, self.scenario.platform, awaited)
+        };
+        for told in &mut done.log.waits {
+            let (waited, plain) = (timed(told.count, wait.is_d2d), timed(told.count, false));
+            if (told.first, told.following) == (waited.first, waited.following) {
+                (told.first, told.following) = (plain.first, plain.following);
+            }
+            told.is_pipelined = wait.is_pipelined;
+        }
+        done.tell_waits();
+        case.judge(&done)
     }
 
     fn copy(
-        &self,
+        &mut self,
         record: &Record<'_>,
         hasher: &mut Hasher,
         (source, target): (Place, Place),
@@ -155,7 +243,8 @@ impl Session {
             target: Some((target.at.get(), size)),
             handle: None,
         };
-        let copy = |size| move |dma: &Dma| dma.copy(CALLER, source, target, size);
+        let by = self.caller;
+        let copy = |size| move |dma: &Dma| dma.copy(by, source, target, size);
         let case = self.case(record, core, Kind::Sync);
         let done = self.perform(&doing, hasher, copy(size));
         if size > 0 || !case.is_zero_size(&done) {
@@ -166,7 +255,7 @@ impl Session {
     }
 
     fn copy_async(
-        &self,
+        &mut self,
         record: &Record<'_>,
         hasher: &mut Hasher,
         (source, target): (Place, Place),
@@ -189,13 +278,13 @@ impl Session {
         let case = self.case(record, core, kind);
         let Some(previous) = previous else {
             // The op layer takes no such handle.
-            let done = self.perform(&doing, hasher, |_| Err(Refusal::BadHandle));
+            let done = self.perform(&doing, hasher, |_| Err(Refusal::Unknown));
             return case.judge(&done);
         };
+        let by = self.caller;
         let copy = |size| {
             move |dma: &Dma| -> Result<(), DmaError> {
-                dma.copy_async(CALLER, source, target, size, previous)
-                    .map(drop)
+                dma.copy_async(by, source, target, size, previous).map(drop)
             }
         };
         let done = self.perform(&doing, hasher, copy(size));
@@ -207,7 +296,7 @@ impl Session {
             return case.declared_zero_size();
         }
         // The copy of nothing is waited for, which leaves everything as it was.
-        let waited = self.dma.wait(CALLER, source, target, previous.next());
+        let waited = self.dma.wait(by, source, target, previous.next());
         if waited.is_err() {
             return case.judge(&done);
         }
@@ -216,7 +305,7 @@ impl Session {
     }
 
     fn wait(
-        &self,
+        &mut self,
         record: &Record<'_>,
         hasher: &mut Hasher,
         (source, target): (Place, Place),
@@ -231,15 +320,16 @@ impl Session {
             handle: None,
         };
         let case = self.case(record, core, Kind::Wait { handle });
+        let by = self.caller;
         let done = self.perform(&doing, hasher, |dma| match handle {
-            Some(handle) => Ok(dma.wait(CALLER, source, target, handle)?),
-            None => Err(Refusal::BadHandle),
+            Some(handle) => Ok(dma.wait(by, source, target, handle)?),
+            None => Err(Refusal::Unknown),
         });
         case.judge(&done)
     }
 
     fn memset(
-        &self,
+        &mut self,
         record: &Record<'_>,
         hasher: &mut Hasher,
         target: Place,
@@ -260,7 +350,8 @@ impl Session {
             Location::Device => Kind::Sync,
         };
         let case = self.case(record, target.core, kind);
-        let done = self.perform(&doing, hasher, |dma| dma.fill(CALLER, target, size, value));
+        let by = self.caller;
+        let done = self.perform(&doing, hasher, |dma| dma.fill(by, target, size, value));
         if size > 0 || !case.is_zero_size(&done) {
             return case.judge(&done);
         }
@@ -270,14 +361,14 @@ impl Session {
             core: target.core,
         };
         let followed = self.follow_nothing(&doing, hasher, |dma| {
-            dma.copy(CALLER, buffer, target, DESC_BYTES_MAX)
+            dma.copy(by, buffer, target, DESC_BYTES_MAX)
         });
         case.judge_followed(&done, &followed)
     }
 
     /// Makes the copy that the reference makes of a copy of nothing.
-    fn follow_nothing<E: Into<Refusal>>(
-        &self,
+    pub(super) fn follow_nothing<E: Into<Refusal>>(
+        &mut self,
         doing: &Doing,
         hasher: &mut Hasher,
         act: impl FnOnce(&Dma) -> Result<(), E>,
@@ -290,8 +381,8 @@ impl Session {
         })
     }
 
-    fn perform<E: Into<Refusal>>(
-        &self,
+    pub(super) fn perform<E: Into<Refusal>>(
+        &mut self,
         doing: &Doing,
         hasher: &mut Hasher,
         act: impl FnOnce(&Dma) -> Result<(), E>,
@@ -301,7 +392,7 @@ impl Session {
 
     /// Calls the driver and tells what it did.
     fn perform_and<E: Into<Refusal>>(
-        &self,
+        &mut self,
         doing: &Doing,
         hasher: &mut Hasher,
         act: impl FnOnce(&Dma) -> Result<(), E>,
@@ -317,6 +408,7 @@ impl Session {
         let result = act(&self.dma).map_err(Into::into);
         finish(&self.rig);
         let log = self.rig.end();
+        note_set_up(self, &log.accesses);
         let end_us = self.rig.state().now_us();
         let ret = result.as_ref().map_or_else(Refusal::ret, |()| 0);
         let mut fields = Fields::new()
@@ -335,12 +427,19 @@ impl Session {
         Done {
             fields,
             log,
+            books: self
+                .rig
+                .state()
+                .books
+                .get(&queue)
+                .cloned()
+                .unwrap_or_default(),
             has_timed_out: matches!(result, Err(Refusal::Driver(DmaError::TimedOut(_)))),
             start_us,
         }
     }
 
-    fn case<'a>(&self, record: &'a Record<'_>, core: CoreId, kind: Kind) -> Case<'a> {
+    pub(super) fn case<'a>(&self, record: &'a Record<'_>, core: CoreId, kind: Kind) -> Case<'a> {
         let queue = self.queue(core);
         let books = self.rig.state().books.get(&queue).cloned();
         Case {
@@ -350,6 +449,7 @@ impl Session {
             in_use: self.in_use(core),
             books: books.unwrap_or_default(),
             queue,
+            is_lost_ring: self.lost_rings.contains(&queue),
         }
     }
 }
@@ -364,18 +464,30 @@ fn async_core(source: Place, target: Place) -> CoreId {
 
 /// Why an operation did not succeed.
 #[derive(Debug)]
-enum Refusal {
+pub(super) enum Refusal {
     /// The driver said so.
     Driver(DmaError),
-    /// A handle that the driver's types do not have.
-    BadHandle,
+    /// The driver said so of descriptors.
+    Descriptors(DescriptorError),
+    /// An argument that the driver's types do not have.
+    Unknown,
 }
 
 impl Refusal {
     fn ret(&self) -> i32 {
         match self {
             Self::Driver(error) => error.errno().ret(),
-            Self::BadHandle => Errno::EINVAL.ret(),
+            Self::Descriptors(error) => error.errno().ret(),
+            Self::Unknown => Errno::EINVAL.ret(),
+        }
+    }
+}
+
+impl From<DescriptorError> for Refusal {
+    fn from(error: DescriptorError) -> Self {
+        match error {
+            DescriptorError::Copy(error) => Self::Driver(error),
+            other => Self::Descriptors(other),
         }
     }
 }

@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, VecDeque};
 use glia_abi::addr::RegOffset;
 use glia_abi::arch::ArchProfile;
 use glia_abi::handle::QueueId;
-use glia_abi::regs::{COUNT_MASK, Place, QUEUE_RESET_BIT, QueueReg, RING_BASE_LOW_MASK};
+use glia_abi::regs::{
+    COUNT_MASK, Place, QUEUE_RESET_BIT, QueueReg, RING_BASE_LOW_MASK, RingPointer,
+};
 use glia_abi::sync::Ordering;
 use glia_abi::udma::{DESC_SIZE_BYTES, Direction, RingId, RxDesc, TxDesc};
 
@@ -228,9 +230,25 @@ impl Engine {
         )
     }
 
-    /// What a register holds; 0 if nothing was written.
+    /// What a register reads as: heads and tails as they stand, others as they were written; 0 if
+    /// nothing was.
     #[must_use]
-    pub fn register(&self, at: RegOffset) -> u32 {
+    pub fn read(&self, at: RegOffset) -> u32 {
+        let pointer = |pointer: Pointer| {
+            let pointer = RingPointer::new()
+                .with_offset(pointer.slot & COUNT_MASK)
+                .with_ring_id(pointer.ring_id & 3);
+            u32::from(pointer)
+        };
+        match self.queue_register(at) {
+            Some((queue, direction, QueueReg::Drhp)) => {
+                return pointer(self.side(queue, direction).head);
+            }
+            Some((queue, direction, QueueReg::Drtp)) => {
+                return pointer(self.side(queue, direction).tail);
+            }
+            _ => {}
+        }
         self.registers.get(&at.get()).copied().unwrap_or(0)
     }
 

@@ -14,9 +14,9 @@ use glia_driver::dma::{Awaited, BATCH_BYTES_MAX, Platform, WaitHandle, budget};
 use super::super::compare::{Difference, differences};
 use super::super::judge::Verdict;
 use super::super::value::{Fields, Value};
-use super::books::RingBooks;
+use super::books::{CONTEXTS, RingBooks};
 use super::engine::Side;
-use super::log::TimeoutLog;
+use super::log::{ACCESSES_SHOWN_MAX, TimeoutLog, tell_accesses};
 use super::session::{Done, context_of, hardware};
 use super::trace::Record;
 
@@ -25,6 +25,12 @@ const TIMEOUT_RET: i32 = -1;
 
 /// How many times longer Glia waits under qemu than the reference (2.24.7) does.
 const QEMU_PART: i128 = 10;
+
+/// The fields that tell of register accesses.
+pub(super) const REGISTERS: [&str; 4] = ["reg_writes", "reg_reads", "reg_fnv", "regs"];
+
+/// Words of a marker buffer that a record shows.
+const MARKER_WORDS: usize = 6;
 
 /// What a case is about.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +68,8 @@ pub struct Case<'a> {
     pub books: RingBooks,
     /// The queue that the record shows.
     pub queue: QueueId,
+    /// Whether the reference has lost its ring.
+    pub is_lost_ring: bool,
 }
 
 /// Compares a record with nothing to explain.
@@ -77,28 +85,10 @@ pub fn compared(op: &str, expected: &Fields<'_>, got: &Fields<'_>) -> Verdict {
 }
 
 /// All differences. How many lines the reference logged says nothing.
-fn found(op: &str, expected: &Fields<'_>, got: &Fields<'_>) -> Vec<Difference> {
+pub(super) fn found(op: &str, expected: &Fields<'_>, got: &Fields<'_>) -> Vec<Difference> {
     let mut found = differences(op, expected, got);
     found.retain(|difference| difference.field != "errors_logged");
     found
-}
-
-/// Whether the reference tried a batch again: a wait that timed out was not its last one.
-#[must_use]
-pub fn has_retried(expected: &Fields<'_>) -> bool {
-    let Some(Value::List(waits)) = expected.get("waits") else {
-        return false;
-    };
-    let has_timed_out = |wait: &Value<'_>| match wait {
-        Value::Object(wait) => match (wait.get("following"), wait.get("polls")) {
-            (Some(Value::Int(following)), Some(Value::Int(polls))) => *polls == following + 2,
-            _ => false,
-        },
-        _ => false,
-    };
-    waits
-        .split_last()
-        .is_some_and(|(_, earlier)| earlier.iter().any(has_timed_out))
 }
 
 /// Compares how long a batch is waited for.
@@ -147,7 +137,7 @@ fn underflown(wait: &WaitTimes, awaited: Awaited) -> Fields<'static> {
 }
 
 /// Without the waits that are shorter by just what the reference has less of a factor under qemu.
-fn without_scale(mut differing: Vec<Difference>, platform: Platform) -> Vec<Difference> {
+pub(super) fn without_scale(mut differing: Vec<Difference>, platform: Platform) -> Vec<Difference> {
     let is_scaled = |difference: &Difference| match (&difference.expected, &difference.got) {
         (Some(Value::Int(expected)), Some(Value::Int(got))) => {
             difference.field.ends_with("following") && expected * QEMU_PART == *got
@@ -169,7 +159,10 @@ impl Case<'_> {
         if differing.is_empty() {
             return Verdict::default();
         }
-        self.timeout(done)
+        self.retry_limit(done)
+            .or_else(|| self.timeout(done))
+            .or_else(|| self.lost_sibling(done))
+            .or_else(|| self.lone_core(done))
             .or_else(|| self.oversize(done))
             .or_else(|| self.restart(done))
             .or_else(|| self.bad_previous(done))
@@ -182,7 +175,14 @@ impl Case<'_> {
             })
     }
 
-    fn found(&self, expected: &Fields<'_>, got: &Fields<'_>) -> Vec<Difference> {
+    /// Judges what the driver did when it was asked for what the reference did in another way.
+    #[must_use]
+    pub fn judge_as(&self, divergence: Divergence, done: &Done) -> Verdict {
+        let differing = self.found(&self.record.expected, &done.fields);
+        declared_if_none(without_scale(differing, self.platform), divergence)
+    }
+
+    pub(super) fn found(&self, expected: &Fields<'_>, got: &Fields<'_>) -> Vec<Difference> {
         found(self.record.name, expected, got)
     }
 
@@ -222,7 +222,7 @@ impl Case<'_> {
     /// The reference made 64 KiB of nothing, and that cannot be followed.
     #[must_use]
     pub fn declared_zero_size(&self) -> Verdict {
-        tainting(declared(Divergence::ZeroSize))
+        declared_and_tainting(Divergence::ZeroSize)
     }
 
     /// The reference leaves everything as it is after a time-out; Glia sets the ring up afresh.
@@ -232,9 +232,11 @@ impl Case<'_> {
             return None;
         }
         let mut accident = done.fields.clone();
-        for name in ["reg_writes", "reg_reads", "reg_fnv", "regs"] {
+        for name in REGISTERS {
             accident.take(name);
         }
+        let accesses = done.log.accesses.get(..timeout.accesses)?;
+        tell_accesses(accesses, ACCESSES_SHOWN_MAX, &mut accident);
         *accident.get_mut("ret")? = TIMEOUT_RET.into();
         let queue = self.queue_after_timeout(done, timeout);
         *accident.get_mut("queue")? = queue.into();
@@ -284,6 +286,24 @@ impl Case<'_> {
             )
     }
 
+    /// The reference still shows the books of a ring that it has lost.
+    fn lone_core(&self, done: &Done) -> Option<Verdict> {
+        if !self.is_lost_ring {
+            return None;
+        }
+        let mut accident = done.fields.clone();
+        let Some(Value::Object(queue)) = accident.get_mut("queue") else {
+            return None;
+        };
+        queue.push("ctx", done.books.tell([false; CONTEXTS]));
+        queue.push(
+            "marker",
+            [0; MARKER_WORDS].into_iter().collect::<Value<'_>>(),
+        );
+        let differing = self.found(&self.record.expected, &accident);
+        Some(declared_if_none(differing, Divergence::LoneCore))
+    }
+
     /// The reference finds an asynchronous copy too large after its first batch; Glia before.
     fn oversize(&self, done: &Done) -> Option<Verdict> {
         let Kind::Async { previous, size } = self.kind else {
@@ -328,7 +348,7 @@ impl Case<'_> {
         }
         accident.take("waits");
         if done.log.timeout.is_some() {
-            for name in ["batches", "reg_writes", "reg_reads", "reg_fnv", "regs"] {
+            for name in REGISTERS.into_iter().chain(["batches"]) {
                 accident.take(name);
                 expected.take(name);
             }
@@ -399,7 +419,7 @@ impl Case<'_> {
 }
 
 /// What shows that Glia did not set a ring up afresh.
-fn not_afresh(own: &Fields<'static>, [tx, rx]: &[Side; 2]) -> Option<Difference> {
+pub(super) fn not_afresh(own: &Fields<'static>, [tx, rx]: &[Side; 2]) -> Option<Difference> {
     let fresh = |side: &Side| software(&side.afresh());
     let afresh = Fields::new().with("tx", fresh(tx)).with("rx", fresh(rx));
     let queue = match own.get("queue") {
@@ -456,6 +476,12 @@ fn software(side: &Side) -> Fields<'static> {
         .with("avail", side.acked.wrapping_sub(first_of_gap) & mask)
 }
 
+/// The record is as declared, and the two sides part.
+#[must_use]
+pub fn declared_and_tainting(divergence: Divergence) -> Verdict {
+    tainting(declared(divergence))
+}
+
 fn declared(divergence: Divergence) -> Verdict {
     Verdict {
         divergence: Some(divergence),
@@ -463,7 +489,7 @@ fn declared(divergence: Divergence) -> Verdict {
     }
 }
 
-fn declared_if_none(differences: Vec<Difference>, divergence: Divergence) -> Verdict {
+pub(super) fn declared_if_none(differences: Vec<Difference>, divergence: Divergence) -> Verdict {
     if differences.is_empty() {
         declared(divergence)
     } else {
@@ -471,14 +497,14 @@ fn declared_if_none(differences: Vec<Difference>, divergence: Divergence) -> Ver
     }
 }
 
-fn tainting(verdict: Verdict) -> Verdict {
+pub(super) fn tainting(verdict: Verdict) -> Verdict {
     Verdict {
         taints: true,
         ..verdict
     }
 }
 
-fn wrong(differences: Vec<Difference>) -> Verdict {
+pub(super) fn wrong(differences: Vec<Difference>) -> Verdict {
     Verdict {
         differences,
         ..Verdict::default()

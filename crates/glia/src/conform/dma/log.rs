@@ -5,6 +5,7 @@ use glia_abi::sched::Micros;
 use glia_abi::udma::Direction;
 
 use super::super::value::{Fields, Value};
+use super::books::RingBooks;
 use super::content::{FNV_OFFSET, fnv_bytes};
 use super::engine::{Handed, Mode, Pair, Side};
 
@@ -14,8 +15,8 @@ const PAIRS_SHOWN_MAX: usize = 6;
 const HEAD_PAIRS: usize = 2;
 /// and so many from its end.
 const TAIL_PAIRS: usize = 3;
-/// Register accesses that are written out.
-const ACCESSES_SHOWN_MAX: usize = 64;
+/// Register accesses that are written out, unless all are.
+pub const ACCESSES_SHOWN_MAX: usize = 64;
 
 /// A register access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub struct TimeoutLog {
     pub sides: [Side; 2],
     /// The words of the marker buffer.
     pub marker: Vec<u32>,
+    /// Register accesses of the operation up to then.
+    pub accesses: usize,
 }
 
 /// Everything.
@@ -96,11 +99,19 @@ impl Log {
             && self.faults.is_empty()
     }
 
+    /// The last wait was for the batch in this context.
+    pub fn count_wait(&mut self, books: &RingBooks, context: usize) {
+        if let Some(wait) = self.waits.last_mut() {
+            wait.count = books.pending(context);
+            wait.is_pipelined = books.has_staged_elsewhere(context);
+        }
+    }
+
     /// Adds the fields of waits, batches, doorbells, bytes moved and faults, each if there were
     /// any.
     pub fn tell(&self, fields: &mut Fields<'static>) {
         if !self.waits.is_empty() {
-            fields.push("waits", self.waits.iter().map(wait).collect::<Value<'_>>());
+            fields.push("waits", self.told_waits());
         }
         if !self.batches.is_empty() {
             let batches: Value<'_> = self.batches.iter().map(batch).collect();
@@ -119,16 +130,24 @@ impl Log {
         }
     }
 
+    /// The waits.
+    #[must_use]
+    pub fn told_waits(&self) -> Value<'static> {
+        self.waits.iter().map(wait).collect()
+    }
+
     /// Adds the fields of register accesses, if there were others than doorbells.
     pub fn tell_registers(&self, fields: &mut Fields<'static>) {
-        if self.accesses.iter().any(|access| access.doorbell.is_none()) {
-            tell_accesses(&self.accesses, fields);
-        }
+        tell_accesses(&self.accesses, ACCESSES_SHOWN_MAX, fields);
     }
 }
 
-/// Adds the fields of these register accesses.
-pub fn tell_accesses(accesses: &[Access], fields: &mut Fields<'static>) {
+/// Adds the fields of these register accesses, if there are others than doorbells, and writes them
+/// out if they are no more than `shown_max`.
+pub fn tell_accesses(accesses: &[Access], shown_max: usize, fields: &mut Fields<'static>) {
+    if accesses.iter().all(|access| access.doorbell.is_some()) {
+        return;
+    }
     let writes = accesses.iter().filter(|access| access.is_write);
     let count = writes.clone().count() as u64;
     fields.push("reg_writes", count);
@@ -143,7 +162,7 @@ pub fn tell_accesses(accesses: &[Access], fields: &mut Fields<'static>) {
         )
     });
     fields.push("reg_fnv", hash_text(hash));
-    if accesses.len() <= ACCESSES_SHOWN_MAX {
+    if accesses.len() <= shown_max {
         let shown = accesses.iter().map(|access| {
             let kind = if access.is_write { "w" } else { "r" };
             Value::List(vec![
@@ -195,6 +214,15 @@ fn mode_text(mode: Mode) -> String {
         Mode::Late(late_us) => format!("late:{late_us}"),
         Mode::Hang => "hang".to_owned(),
     }
+}
+
+/// Pairs that were put into a ring and not announced.
+#[must_use]
+pub fn unannounced(pairs: &[Pair]) -> Fields<'static> {
+    Fields::new()
+        .with("built", pairs.len() as u64)
+        .with("fnv", hash_text(pairs_hash(pairs)))
+        .with("pairs", pairs.iter().map(pair).collect::<Value<'_>>())
 }
 
 fn pairs_hash(pairs: &[Pair]) -> u64 {

@@ -1,14 +1,17 @@
 //! The operations of a DMA trace and their arguments.
 
 use glia_abi::arch::Arch;
-use glia_abi::handle::{CoreId, EngineId, QueueId};
+use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId};
 use glia_abi::mem::Location;
+use glia_abi::sched::Tick;
 use glia_abi::udma::DESC_SIZE_BYTES;
 use glia_driver::dma::Platform;
 
 use super::super::arguments::{ArgumentError, Arguments};
 use super::engine::Mode;
-use super::words::{DescWords, Hex, Modes, Name, RawHandle, Size};
+use super::ring_op::RingCall;
+use super::table_op::TableCall;
+use super::words::{CoreMap, DescWords, Hex, Modes, Name, RawHandle, Size};
 
 /// The line that begins a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Scenario {
     pub platform: Platform,
     /// Where the fill buffer lies, as the device sees it.
     pub fill_buffer: Hex,
+    /// Where the ring lies that queues are left with whose process has gone.
+    pub dummy_ring: Option<Hex>,
 }
 
 /// A place in a chunk or buffer.
@@ -43,13 +48,6 @@ pub enum Op {
     SetUp(SetUp),
     /// The driver is called, or something is looked at.
     Call(Call),
-    /// The driver has no such operation yet.
-    NotBuilt {
-        /// Its name.
-        name: &'static str,
-        /// Whether it changes what later operations find.
-        changes: bool,
-    },
 }
 
 /// A change of the world around the driver.
@@ -67,6 +65,8 @@ pub enum SetUp {
         core: CoreId,
         /// First byte, as the device sees it.
         at: Hex,
+        /// The device whose driver has given it out; 0 is the one under replay.
+        device: DeviceId,
     },
     /// A buffer of the kernel is there.
     Buffer {
@@ -95,18 +95,32 @@ pub enum SetUp {
     },
     /// What becomes of the batches to come.
     Engine(Vec<Mode>),
-    /// Nothing that concerns an operation that is replayed.
-    Other,
+    /// The driver is told when the device was last reset.
+    ResetWindow {
+        /// When that began, in ticks.
+        start: Tick,
+        /// When the latest one ended.
+        end: Tick,
+    },
+    /// The driver is told whether the device is never reset.
+    NoReset(bool),
+    /// Another process calls from here on.
+    Caller(Pid),
+    /// There is another device, and the calling process has it open.
+    Device(DeviceId),
+    /// The process closes another device.
+    Detach(DeviceId),
+    /// The reference stopped.
+    End,
 }
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// Cores are brought up.
-    InitCores {
-        /// One bit for each.
-        map: Hex,
-    },
+    InitCores(CoreMap),
+    /// Cores are taken down.
+    CloseCores(CoreMap),
     /// A core's ring is set up.
     RingInit(QueueId),
     /// A synchronous copy.
@@ -161,6 +175,36 @@ pub enum Call {
         /// With what; the low 8 bits count.
         value: u64,
     },
+    /// Copies of 64 KiB each in one batch, every pair with a barrier.
+    DeviceBatch {
+        /// The core.
+        core: CoreId,
+        /// First byte to read.
+        source: Hex,
+        /// First byte to write.
+        target: Hex,
+        /// How many.
+        copies: u32,
+        /// Whether they are waited for as if another batch stood behind them.
+        is_pipelined: bool,
+        /// Whether they are waited for as within HBM.
+        is_d2d: bool,
+    },
+    /// Descriptors are checked and copied.
+    CopyDescriptors {
+        /// From where.
+        source: Spot,
+        /// To where.
+        target: Spot,
+        /// Bytes.
+        size: Size,
+        /// Whose they are: 0 the source side's, 1 the destination side's, or something unknown.
+        side: u32,
+    },
+    /// Something is done to an engine or a queue of a process.
+    Ring(RingCall),
+    /// A table is looked up.
+    Table(TableCall),
     /// Time passes.
     Advance {
         /// How much, in microseconds.
@@ -184,31 +228,8 @@ pub enum Call {
     },
 }
 
-/// Operations that the replay does not drive yet, and whether they change what later ones find.
-const NOT_BUILT: [(&str, bool); 19] = [
-    ("engine_init", false),
-    ("close_ncs", true),
-    ("get_queue_state", false),
-    ("get_descriptor_info", false),
-    ("get_engine_state", false),
-    ("set_engine_state", true),
-    ("queue_init", true),
-    ("prepare_one", true),
-    ("queue_copy_start", true),
-    ("ack_completed", true),
-    ("process_exit", true),
-    ("copy_descriptors", true),
-    ("device_batch", true),
-    ("barrier", false),
-    ("ring_desc_count", false),
-    ("host_engines", false),
-    ("nx_queue_map", false),
-    ("bar0_write_blocked", false),
-    ("validate_pa", false),
-];
-
-/// Operations that are performed.
-const BUILT: [&str; 24] = [
+/// The names of all operations.
+const NAMES: [&str; 43] = [
     "chunk",
     "buffer",
     "fill",
@@ -223,6 +244,7 @@ const BUILT: [&str; 24] = [
     "advance",
     "hash",
     "init_ncs",
+    "close_ncs",
     "h2t_ring_init",
     "memcpy_mc",
     "memcpy",
@@ -231,15 +253,32 @@ const BUILT: [&str; 24] = [
     "memcpy_mc_async",
     "mc_wait",
     "memset",
+    "device_batch",
+    "copy_descriptors",
+    "engine_init",
+    "queue_init",
+    "prepare_one",
+    "queue_copy_start",
+    "ack_completed",
+    "process_exit",
+    "get_queue_state",
+    "get_descriptor_info",
+    "get_engine_state",
+    "set_engine_state",
     "h2t",
     "wait_time",
+    "barrier",
+    "ring_desc_count",
+    "host_engines",
+    "nx_queue_map",
+    "bar0_write_blocked",
+    "validate_pa",
 ];
 
 impl Op {
     /// The names of all operations.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        let not_built = NOT_BUILT.iter().map(|(name, _)| *name);
-        BUILT.into_iter().chain(not_built)
+        NAMES.into_iter()
     }
 
     /// The operation of this name with its arguments taken; `None` if there is none. What is left
@@ -248,9 +287,6 @@ impl Op {
     /// # Errors
     /// [`ArgumentError`] if an argument is missing or not as it must be.
     pub fn take(name: &str, arguments: &mut Arguments<'_>) -> Result<Option<Self>, ArgumentError> {
-        if let Some(&(name, changes)) = NOT_BUILT.iter().find(|(known, _)| *known == name) {
-            return Ok(Some(Self::NotBuilt { name, changes }));
-        }
         if let Some(set_up) = SetUp::take(name, arguments)? {
             return Ok(Some(Self::SetUp(set_up)));
         }
@@ -265,12 +301,12 @@ impl Scenario {
     /// [`ArgumentError`] if one is missing or not as it must be.
     pub fn take(arguments: &mut Arguments<'_>) -> Result<Self, ArgumentError> {
         let _: Option<u64> = arguments.optional("num_beats")?;
-        let _: Option<Hex> = arguments.optional("dummy_ring_pa")?;
         Ok(Self {
             name: arguments.required("scenario")?,
             arch: arguments.required("arch")?,
             platform: arguments.required("platform")?,
             fill_buffer: arguments.required("fill_buffer_pa")?,
+            dummy_ring: arguments.optional("dummy_ring_pa")?,
         })
     }
 }
@@ -280,13 +316,13 @@ impl SetUp {
         Ok(Some(match name {
             "chunk" => {
                 let _: Option<u64> = arguments.optional("channel")?;
-                let _: Option<u64> = arguments.optional("device")?;
                 Self::Chunk {
                     name: arguments.required("name")?,
                     location: arguments.required("where")?,
                     size: arguments.required("size")?,
                     core: arguments.required("nc")?,
                     at: arguments.required("pa")?,
+                    device: DeviceId::new(arguments.optional("device")?.unwrap_or(0)),
                 }
             }
             "buffer" => Self::Buffer {
@@ -313,15 +349,23 @@ impl SetUp {
                 let Modes(modes) = arguments.required("modes")?;
                 Self::Engine(modes)
             }
-            "reset_window" | "no_reset" | "pid" | "new_device" | "detach_process" | "end" => {
-                const NUMBERS: [&str; 8] = [
-                    "start", "end", "now", "value", "pid", "index", "ret", "device",
-                ];
-                for number in NUMBERS {
-                    let _: Option<u64> = arguments.optional(number)?;
+            "reset_window" => {
+                let _: Option<u64> = arguments.optional("now")?;
+                Self::ResetWindow {
+                    start: arguments.required("start")?,
+                    end: arguments.required("end")?,
                 }
+            }
+            "no_reset" => Self::NoReset(arguments.required("value")?),
+            "pid" => Self::Caller(arguments.required("pid")?),
+            "new_device" => {
+                let _: Option<u64> = arguments.optional("ret")?;
+                Self::Device(DeviceId::new(arguments.required("index")?))
+            }
+            "detach_process" => Self::Detach(DeviceId::new(arguments.required("device")?)),
+            "end" => {
                 let _: Option<Name> = arguments.optional("reason")?;
-                Self::Other
+                Self::End
             }
             _ => return Ok(None),
         }))
@@ -330,7 +374,7 @@ impl SetUp {
 
 impl Spot {
     /// The place at an argument's offset in the object that another argument names.
-    fn take(
+    pub(super) fn take(
         arguments: &mut Arguments<'_>,
         name: &'static str,
         offset: &'static str,
@@ -362,9 +406,8 @@ impl Call {
                 spot: Spot::take(take, "name", "off")?,
                 size: take.required("len")?,
             },
-            "init_ncs" => Self::InitCores {
-                map: take.required("map")?,
-            },
+            "init_ncs" => Self::InitCores(take.required("map")?),
+            "close_ncs" => Self::CloseCores(take.required("map")?),
             "h2t_ring_init" => {
                 let engine = EngineId::new(take.required("eng")?);
                 Self::RingInit(QueueId::new(engine, take.required("qid")?))
@@ -410,12 +453,34 @@ impl Call {
                 size: take.required("size")?,
                 value: take.required("value")?,
             },
+            "device_batch" => {
+                let _: Option<u64> = take.optional("each")?;
+                Self::DeviceBatch {
+                    core: take.required("nc")?,
+                    source: take.required("src")?,
+                    target: take.required("dst")?,
+                    copies: take.required("copies")?,
+                    is_pipelined: take.required("async")?,
+                    is_d2d: take.required("d2d")?,
+                }
+            }
+            "copy_descriptors" => Self::CopyDescriptors {
+                source: Spot::take(take, "buf", "src_off")?,
+                target: Spot::take(take, "dst", "dst_off")?,
+                size: take.required("size")?,
+                side: take.required("type")?,
+            },
             "h2t" => Self::H2tQueue(take.required("nc")?),
             "wait_time" => Self::WaitTime {
                 count: take.required("count")?,
                 is_pipelined: take.required("async")?,
             },
-            _ => return Ok(None),
+            _ => {
+                return Ok(match RingCall::take(name, take)? {
+                    Some(call) => Some(Self::Ring(call)),
+                    None => TableCall::take(name, take)?.map(Self::Table),
+                });
+            }
         }))
     }
 }

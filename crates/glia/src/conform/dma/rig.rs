@@ -33,12 +33,20 @@ use super::content::{Content, Piece};
 use super::engine::{Engine, Mode};
 use super::log::{Access, BatchLog, Log, TimeoutLog, WaitLog};
 use super::memory::Memory;
+use super::words::NANOS_PER_MS;
 
 /// Where blocks go for which the trace has no place: above what it uses, below 4 GiB.
 const UNPLACED_FIRST: u64 = 0xc000_0000;
 
-/// Words of a marker buffer that a trace shows.
-const MARKER_WORDS_BYTES: u64 = 24;
+/// The reference's clock when a scenario begins: a million milliseconds.
+const EPOCH_NS: u64 = 1_000_000 * NANOS_PER_MS;
+
+// LIMIT: the largest chunk that backed a ring has 64 KiB; a larger one than this has no bytes for
+// the driver, which then says so.
+const LENT_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes of the words of a marker buffer that a trace shows.
+pub const MARKER_WORDS_BYTES: u64 = 24;
 
 /// The world of one scenario.
 #[derive(Debug)]
@@ -61,8 +69,10 @@ pub struct State {
     /// By queue: where its marker buffer lies in host memory.
     pub markers: BTreeMap<QueueId, u64>,
     log: Log,
-    /// By size: where the next blocks go.
-    places: BTreeMap<u64, VecDeque<u64>>,
+    /// By size: where the next blocks go, as far as the trace says.
+    places: BTreeMap<u64, VecDeque<Option<u64>>>,
+    /// The next request is for an object of the trace, which is here.
+    next_object: Option<u64>,
     unplaced: u64,
     waits: u64,
 }
@@ -114,6 +124,7 @@ impl Rig {
                 markers: BTreeMap::new(),
                 log: Log::default(),
                 places: BTreeMap::new(),
+                next_object: None,
                 unplaced: UNPLACED_FIRST,
                 waits: 0,
             }),
@@ -131,10 +142,46 @@ impl Rig {
         &self.blocks
     }
 
-    /// The next requests for so many bytes get these host addresses, in this order.
-    pub fn place(&self, size_bytes: u64, at: &[u64]) {
+    /// The next requests for so many bytes get these host addresses, in this order; `None` is
+    /// anywhere.
+    pub fn place(&self, size_bytes: u64, at: &[Option<u64>]) {
         let places = at.iter().copied().collect();
         self.state().places.insert(size_bytes, places);
+    }
+
+    /// The next request is for an object of the trace, at this host address: the driver gets to
+    /// know it, and its bytes are kept as those of all objects are.
+    pub fn place_object(&self, at: u64) {
+        self.state().next_object = Some(at);
+    }
+
+    /// Makes words of an object of the trace, so that the driver can write descriptors into it. One
+    /// that is no host memory, or too large, is left as it is.
+    pub fn lend(&self, at: u64, size_bytes: u64) {
+        let state = self.state();
+        let Some(host) = state.memory.host_address(at) else {
+            return;
+        };
+        if size_bytes <= LENT_BYTES_MAX && self.blocks.add(host, size_bytes) {
+            let bytes = Piece::bytes(&state.memory.read(at, size_bytes));
+            self.blocks.write(host, &bytes);
+        }
+    }
+
+    /// What lies in a range, or would.
+    #[must_use]
+    pub fn content(&self, at: u64, size_bytes: u64) -> Vec<Piece> {
+        let state = self.state();
+        let fetched = state.memory.fetch(&self.blocks, at, size_bytes);
+        fetched.unwrap_or_else(|| state.memory.read(at, size_bytes))
+    }
+
+    /// Puts pieces into an object, wherever it lies.
+    pub fn put(&self, at: u64, pieces: Vec<Piece>) {
+        let memory = &mut self.state().memory;
+        if !memory.store(&self.blocks, at, pieces.clone()) {
+            memory.write(at, pieces);
+        }
     }
 
     /// An operation begins: what was logged before is forgotten.
@@ -173,18 +220,24 @@ impl Rig {
 impl HostMemory for Rig {
     fn alloc(&self, _device: DeviceId, size_bytes: u64) -> Option<HostPa> {
         let mut state = self.state();
+        if let Some(at) = state.next_object.take() {
+            return Some(HostPa::new(at));
+        }
         let placed = state
             .places
             .get_mut(&size_bytes)
-            .and_then(VecDeque::pop_front);
+            .and_then(VecDeque::pop_front)
+            .flatten();
         let at = placed.unwrap_or(state.unplaced);
         if placed.is_none() {
             state.unplaced = at.checked_add(size_bytes)?;
         }
-        self.blocks.add(at, size_bytes).then(|| HostPa::new(at))
+        let is_there = self.blocks.add(at, size_bytes) || self.blocks.has(at, size_bytes);
+        is_there.then(|| HostPa::new(at))
     }
 
-    /// Blocks stay until the scenario ends.
+    /// Blocks stay until the scenario ends, and are given out again where the trace has another one
+    /// just there.
     fn free(&self, _device: DeviceId, _at: HostPa, _size_bytes: u64) {}
 }
 
@@ -240,7 +293,7 @@ impl MachineMemory for Rig {
 impl Port for Rig {
     fn reg_read(&self, at: RegOffset) -> u32 {
         let mut state = self.state();
-        let value = state.engine.register(at);
+        let value = state.engine.read(at);
         state.log.accesses.push(Access {
             at: at.get(),
             value,
@@ -320,6 +373,7 @@ impl Port for Rig {
                 queue,
                 sides: Direction::BOTH.map(|direction| state.engine.side(queue, direction)),
                 marker: state.marker_words(&self.blocks, queue),
+                accesses: state.log.accesses.len(),
             });
             TimedOut {
                 queue,
@@ -345,15 +399,12 @@ impl Sink for Rig {
                 ..
             } => books.staged(context as usize, data_descs + 1, size_bytes),
             // Of the batches that a failure took along, one was waited for.
-            Event::BatchDone { context, .. }
-            | Event::BatchFailed {
-                context,
-                reason: NotCompleted::TimeOver,
-            } => {
-                if let Some(wait) = state.log.waits.last_mut() {
-                    wait.count = books.pending(context as usize);
-                    wait.is_pipelined = books.has_staged_elsewhere(context as usize);
+            Event::BatchDone { context, .. } => state.log.count_wait(books, context as usize),
+            Event::BatchFailed { context, reason } => {
+                if reason == NotCompleted::TimeOver {
+                    state.log.count_wait(books, context as usize);
                 }
+                books.lost(context as usize);
             }
             Event::Acknowledged { direction, descs } => {
                 state.engine.acknowledge(queue, direction, descs);
@@ -366,7 +417,7 @@ impl Sink for Rig {
 /// There is one client, which never waits for another one.
 impl Sched for Rig {
     fn now(&self) -> Tick {
-        Tick(Micros(self.state().now_us).nanos())
+        Tick(EPOCH_NS.saturating_add(Micros(self.state().now_us).nanos()))
     }
 
     fn wait_on(&self) -> WaitOn {

@@ -8,22 +8,27 @@
 //! the session first makes sure that Glia does nothing, and then orders the same copy in words that
 //! Glia takes. The record is compared with that, and the two sides stay together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use glia_abi::addr::BusAddr;
+use glia_abi::addr::{BusAddr, Span};
 use glia_abi::arch::{ArchProfile, MemoryLayout, Scale};
-use glia_abi::handle::{CoreId, DeviceId, QueueId};
+use glia_abi::handle::{CoreId, DeviceId, Pid, QueueId};
 use glia_abi::mem::Location;
 use glia_abi::params::ModuleParams;
+use glia_abi::sched::Tick;
 use glia_abi::udma::Direction;
+use glia_driver::alloc::AllocRequest;
 use glia_driver::dma::{ContextState, Dma, DmaConfig, Place, QueueState, WaitHandle};
 use glia_driver::handles::HANDLE_LIMIT;
 use glia_driver::memory::{DeviceMemory, MemoryConfig};
+use glia_driver::reset::ResetWindow;
 
 use super::super::judge::Verdict;
 use super::super::script::ScriptedKernelMemory;
 use super::super::value::{Fields, Value};
+use super::books::RingBooks;
+use super::bring_up::host_place;
 use super::content::{Content, Hasher, Piece};
 use super::engine::Side;
 use super::judge;
@@ -31,6 +36,14 @@ use super::log::{Access, Log, hex};
 use super::op::{Op, Scenario, SetUp, Spot};
 use super::rig::Rig;
 use super::trace::{DmaProblem, Record};
+use super::words::{Hex, NANOS_PER_MS, Name};
+
+/// The device under replay.
+const OWN: DeviceId = DeviceId::new(0);
+/// Devices of a machine.
+const DEVICES_MAX: usize = 64;
+/// Who calls until the trace says otherwise.
+const FIRST_CALLER: Pid = Pid::new(1000);
 
 /// What a record came to.
 #[derive(Debug)]
@@ -39,13 +52,6 @@ pub enum Replayed {
     SetUp,
     /// The driver answered.
     Judged(Verdict),
-    /// The replay does not drive the operation yet.
-    NotBuilt {
-        /// Which operation.
-        what: &'static str,
-        /// Whether later records depend on it.
-        taints: bool,
-    },
 }
 
 /// What the driver did in one operation.
@@ -59,6 +65,17 @@ pub struct Done {
     pub has_timed_out: bool,
     /// When it began, in microseconds.
     pub start_us: u64,
+    /// What the contexts of its queue were asked to do, by then.
+    pub books: RingBooks,
+}
+
+impl Done {
+    /// Tells the waits once more.
+    pub(super) fn tell_waits(&mut self) {
+        if let Some(waits) = self.fields.get_mut("waits") {
+            *waits = self.log.told_waits();
+        }
+    }
 }
 
 /// A chunk or buffer.
@@ -76,8 +93,18 @@ pub struct Session {
     pub(super) dma: Dma,
     pub(super) scenario: Scenario,
     pub(super) profile: &'static ArchProfile,
-    /// By queue: the register accesses that set its ring up.
+    /// All devices' memories, this one's first.
+    pub(super) memories: Vec<Arc<DeviceMemory>>,
+    /// On whose account things are done.
+    pub(super) caller: Pid,
+    /// By queue: the register accesses that set its ring up last.
     pub(super) ring_set_up: BTreeMap<QueueId, Vec<Access>>,
+    /// Queues whose rings the reference has lost.
+    pub(super) lost_rings: BTreeSet<QueueId>,
+    /// By process: the register accesses of its exit.
+    pub(super) exits: BTreeMap<Pid, Vec<Access>>,
+    /// The device is never reset.
+    no_reset: bool,
     objects: BTreeMap<String, Object>,
 }
 
@@ -89,21 +116,12 @@ impl Session {
     pub fn new(scenario: Scenario) -> Result<Self, String> {
         let layout = MemoryLayout::new(scenario.arch, Scale::Full).map_err(text)?;
         let rig = Arc::new(Rig::new(layout));
-        let config = MemoryConfig {
-            device: DeviceId::new(0),
-            layout,
-            // The reserve would take host memory that the trace does not know of.
-            params: ModuleParams {
-                mempool_host_memory_size: 0,
-                ..ModuleParams::default()
-            },
-            handle_limit: HANDLE_LIMIT,
-        };
-        let kernel = Arc::new(ScriptedKernelMemory::new());
-        let memory = DeviceMemory::new(config, rig.clone(), kernel).map_err(text)?;
+        let memory = Arc::new(memory(OWN, layout, &rig)?);
+        // Refused to the 17th process only.
+        let _ = memory.open(FIRST_CALLER);
         let profile = layout.profile();
         let config = DmaConfig {
-            device: DeviceId::new(0),
+            device: OWN,
             profile,
             platform: scenario.platform,
         };
@@ -111,16 +129,26 @@ impl Session {
             config,
             rig.clone(),
             rig.clone(),
-            Arc::new(memory),
+            memory.clone(),
             rig.clone(),
             rig.clone(),
         );
+        let never = Tick(0);
+        dma.set_reset_window(Some(ResetWindow {
+            start: never,
+            end: never,
+        }));
         Ok(Self {
             rig,
             dma,
             scenario,
             profile,
+            memories: vec![memory],
+            caller: FIRST_CALLER,
             ring_set_up: BTreeMap::new(),
+            lost_rings: BTreeSet::new(),
+            exits: BTreeMap::new(),
+            no_reset: false,
             objects: BTreeMap::new(),
         })
     }
@@ -144,15 +172,10 @@ impl Session {
                 self.set_up(record.name, set_up)?;
                 Ok(Replayed::SetUp)
             }
-            Op::NotBuilt { name, changes } => Ok(Replayed::NotBuilt {
-                what: name,
-                taints: *changes,
-            }),
-            Op::Call(_) if judge::has_retried(&record.expected) => Ok(Replayed::NotBuilt {
-                what: "retry",
-                taints: true,
-            }),
-            Op::Call(call) => self.call(record, call, hasher),
+            Op::Call(call) => {
+                let verdict = self.call(record, call, hasher)?;
+                Ok(Replayed::Judged(verdict))
+            }
         }
     }
 
@@ -164,6 +187,7 @@ impl Session {
                 size,
                 core,
                 at,
+                device,
             } => {
                 let object = Object {
                     at: at.0,
@@ -172,6 +196,7 @@ impl Session {
                     core: *core,
                 };
                 self.add_object(op, &name.0, object)?;
+                self.add_chunk(*device, &object);
             }
             SetUp::Buffer { name, size, at } => {
                 let object = Object {
@@ -191,9 +216,73 @@ impl Session {
                 self.put(op, spot, words.0.len() as u64, content)?;
             }
             SetUp::Engine(modes) => self.rig.set_modes(modes),
-            SetUp::Other => {}
+            SetUp::ResetWindow { start, end } => self.set_reset_window(*start, *end),
+            SetUp::NoReset(no_reset) => {
+                self.no_reset = *no_reset;
+                self.set_reset_window(Tick(0), Tick(0));
+            }
+            SetUp::Caller(pid) => self.caller = *pid,
+            SetUp::Device(device) => self.add_device(op, *device)?,
+            SetUp::Detach(device) => {
+                for memory in &self.memories {
+                    if memory.config().device == *device {
+                        memory.flush(self.caller);
+                        memory.release(self.caller);
+                    }
+                }
+            }
+            SetUp::End => {}
         }
         Ok(())
+    }
+
+    /// Tells the driver when the device was last reset. The reference's clock has milliseconds, and
+    /// a copy that began in the one in which the reset ended was disturbed.
+    fn set_reset_window(&self, start: Tick, end: Tick) {
+        let end = if end > start {
+            Tick(end.0.saturating_add(NANOS_PER_MS - 1))
+        } else {
+            end
+        };
+        let window = ResetWindow { start, end };
+        self.dma
+            .set_reset_window((!self.no_reset).then_some(window));
+    }
+
+    fn add_device(&mut self, op: &'static str, device: DeviceId) -> Result<(), DmaProblem> {
+        let is_known = |memory: &Arc<DeviceMemory>| memory.config().device == device;
+        if self.memories.len() == DEVICES_MAX || self.memories.iter().any(is_known) {
+            let device = device.get();
+            return Err(DmaProblem::BadDevice { op, device });
+        }
+        let layout = self.memories[0].config().layout;
+        if let Ok(memory) = memory(device, layout, &self.rig) {
+            let _ = memory.open(self.caller);
+            self.memories.push(Arc::new(memory));
+        }
+        Ok(())
+    }
+
+    /// Makes a chunk of host memory known to the driver of its device, as far as there can be one.
+    fn add_chunk(&self, device: DeviceId, object: &Object) {
+        let Object { at, size_bytes, .. } = *object;
+        let memories = &self.memories;
+        let memory = memories
+            .iter()
+            .find(|memory| memory.config().device == device);
+        let is_free = |memory: &Arc<DeviceMemory>| {
+            let last = at.saturating_add(size_bytes.saturating_sub(1));
+            [at, last].map(BusAddr::new).map(|at| memory.search(at)) == [None, None]
+        };
+        let (Some(memory), Some(host)) = (memory, host_place(self.profile, Hex(at), size_bytes))
+        else {
+            return;
+        };
+        if object.location == Location::Host && memories.iter().all(is_free) {
+            self.rig.place_object(host);
+            // What is refused is not known, and no descriptor may point to it.
+            let _ = memory.alloc(self.caller, &AllocRequest::host(size_bytes));
+        }
     }
 
     fn add_object(
@@ -226,8 +315,36 @@ impl Session {
             size_bytes,
             content,
         };
-        self.rig.state().memory.write(at, vec![piece]);
+        self.rig.put(at, vec![piece]);
         Ok(())
+    }
+
+    /// Whether an address lies in an object, or in a chunk that the driver has given out.
+    pub(super) fn has_chunk(&self, at: BusAddr) -> bool {
+        let covers = |object: &Object| {
+            let offset = at.get().checked_sub(object.at);
+            offset.is_some_and(|offset| offset < object.size_bytes)
+        };
+        self.memories[0].search(at).is_some() || self.objects.values().any(covers)
+    }
+
+    /// The range of an object that an argument names.
+    pub(super) fn span(
+        &self,
+        op: &'static str,
+        argument: &'static str,
+        name: &Name,
+    ) -> Result<Span<BusAddr>, DmaProblem> {
+        let name = name.clone();
+        let object = self.object(
+            op,
+            &Spot {
+                argument,
+                name,
+                offset: 0,
+            },
+        )?;
+        Ok(Span::cut(BusAddr::new(object.at), object.size_bytes))
     }
 
     fn object(&self, op: &'static str, spot: &Spot) -> Result<Object, DmaProblem> {
@@ -286,7 +403,7 @@ impl Session {
     }
 
     pub(super) fn hash(&self, hasher: &mut Hasher, at: u64, size_bytes: u64) -> u64 {
-        let pieces = self.rig.state().memory.read(at, size_bytes);
+        let pieces = self.rig.content(at, size_bytes);
         hasher.hash(&pieces)
     }
 
@@ -345,6 +462,22 @@ pub(super) fn hardware(side: &Side) -> Value<'static> {
     [side.head.slot, side.tail.slot, side.head.ring_id]
         .into_iter()
         .collect()
+}
+
+/// The memory of a device.
+fn memory(device: DeviceId, layout: MemoryLayout, rig: &Arc<Rig>) -> Result<DeviceMemory, String> {
+    let config = MemoryConfig {
+        device,
+        layout,
+        // The reserve would take host memory that the trace does not know of.
+        params: ModuleParams {
+            mempool_host_memory_size: 0,
+            ..ModuleParams::default()
+        },
+        handle_limit: HANDLE_LIMIT,
+    };
+    let kernel = Arc::new(ScriptedKernelMemory::new());
+    DeviceMemory::new(config, rig.clone(), kernel).map_err(text)
 }
 
 fn in_use(state: &QueueState) -> [bool; 3] {

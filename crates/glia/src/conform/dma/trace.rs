@@ -1,6 +1,7 @@
 //! A trace of the DMA layer: scenarios, one record a line.
 
 use super::super::arguments::{ArgumentError, Arguments};
+use super::super::line::{self, LineError};
 use super::super::value::{Fields, Value};
 use super::op::{Op, Scenario};
 
@@ -38,26 +39,9 @@ pub struct DmaTraceError {
 /// What is wrong with a line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaProblem {
-    /// It is no JSON.
-    #[error("not JSON as traces have it, at column {column}: {message}")]
-    Json {
-        /// The column, from 1.
-        column: usize,
-        /// What the parser said.
-        message: String,
-    },
-    /// It is longer than any line of the format.
-    #[error("{bytes} bytes in one line: at most {LINE_BYTES_MAX} are read")]
-    LongLine {
-        /// Its length.
-        bytes: usize,
-    },
-    /// It is JSON, but no object.
-    #[error("{found} where an object {{\"op\":…}} or {{\"scenario\":…}} must stand")]
-    NotObject {
-        /// What stands there.
-        found: String,
-    },
+    /// It holds no object.
+    #[error(transparent)]
+    Line(#[from] LineError),
     /// It has no operation.
     #[error("field `op` is {found}: it must be the name of an operation")]
     NoOp {
@@ -115,6 +99,14 @@ pub enum DmaProblem {
         at: u64,
         /// What is allowed.
         rule: &'static str,
+    },
+    /// A device that cannot be added.
+    #[error("{op}: device {device} is there already, or there are too many")]
+    BadDevice {
+        /// The operation.
+        op: &'static str,
+        /// Its number.
+        device: u32,
     },
 }
 
@@ -183,7 +175,7 @@ fn record(line: u64, text: &str) -> Result<Record<'_>, DmaProblem> {
             arguments.finish().map_err(argument)?;
             Fields::new()
         }
-        Op::Scenario(_) | Op::Call(_) | Op::NotBuilt { .. } => arguments.rest(),
+        Op::Scenario(_) | Op::Call(_) => arguments.rest(),
     };
     Ok(Record {
         line,
@@ -193,23 +185,6 @@ fn record(line: u64, text: &str) -> Result<Record<'_>, DmaProblem> {
     })
 }
 
-fn object(text: &str) -> Result<Fields<'_>, DmaProblem> {
-    if text.len() > LINE_BYTES_MAX {
-        return Err(DmaProblem::LongLine { bytes: text.len() });
-    }
-    match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(other) => Err(DmaProblem::NotObject {
-            found: other.to_string(),
-        }),
-        Err(error) => {
-            let message = error.to_string();
-            // Each line is parsed alone, so the parser's own line number would mislead.
-            let end = message.rfind(" at line ").unwrap_or(message.len());
-            Err(DmaProblem::Json {
-                column: error.column(),
-                message: message[..end].to_owned(),
-            })
-        }
-    }
+fn object(text: &str) -> Result<Fields<'_>, LineError> {
+    line::object(text, LINE_BYTES_MAX, "{\"op\":…} or {\"scenario\":…}")
 }

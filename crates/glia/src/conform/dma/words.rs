@@ -1,10 +1,14 @@
 //! The argument types that only traces of the DMA layer have.
 
+use glia_abi::sched::Tick;
 use glia_driver::dma::Platform;
 
 use super::super::arguments::Argument;
 use super::super::value::Value;
 use super::engine::Mode;
+
+/// Nanoseconds, which a [`Tick`] counts, of a millisecond, which the reference's does.
+pub(super) const NANOS_PER_MS: u64 = 1_000_000;
 
 /// A number in hexadecimal digits without prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +24,28 @@ impl Argument for Hex {
             }
             _ => None,
         }
+    }
+}
+
+/// A bit for each core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoreMap(pub u32);
+
+impl Argument for CoreMap {
+    const ALLOWED: &'static str = "a string of up to 8 hexadecimal digits";
+
+    fn from_value(value: &Value<'_>) -> Option<Self> {
+        let Hex(map) = Hex::from_value(value)?;
+        u32::try_from(map).ok().map(Self)
+    }
+}
+
+/// Milliseconds of the reference's clock.
+impl Argument for Tick {
+    const ALLOWED: &'static str = "a whole number of milliseconds, up to 18446744073709";
+
+    fn from_value(value: &Value<'_>) -> Option<Self> {
+        u64::from_value(value)?.checked_mul(NANOS_PER_MS).map(Self)
     }
 }
 

@@ -118,6 +118,10 @@ fn an_address_at_which_no_ring_can_be_is_a_mismatch_and_no_panic() {
     let found = super::told(&super::replayed(&lines));
     assert_eq!(
         found,
-        ["2 init_ncs rings[0].tx_pa", "2 init_ncs rings[0].marker_pa"]
+        [
+            "2 init_ncs rings[0].tx_pa",
+            "2 init_ncs rings[0].marker_pa",
+            "2 init_ncs reg_fnv"
+        ]
     );
 }

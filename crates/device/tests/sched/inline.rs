@@ -1,51 +1,12 @@
 //! The inline scheduler: what runs when, and at which time.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use glia_abi::sched::{Micros, Poll, Sched, SleepLock, Step, Tick, WaitOn, Worker};
 use glia_device::InlineSched;
 
-/// Does what it is told, step by step, and remembers when.
-struct Scripted {
-    steps: Mutex<Vec<Step>>,
-    times: Mutex<Vec<Tick>>,
-}
-
-impl Scripted {
-    /// It will say these, first to last, then that it is idle.
-    fn new(mut steps: Vec<Step>) -> Arc<Self> {
-        steps.reverse();
-        Arc::new(Self {
-            steps: Mutex::new(steps),
-            times: Mutex::default(),
-        })
-    }
-
-    fn times_us(&self) -> Vec<u64> {
-        let times = self.times.lock().unwrap();
-        times.iter().map(|time| time.micros()).collect()
-    }
-}
-
-impl Worker for Scripted {
-    fn step(&self, now: Tick) -> Step {
-        self.times.lock().unwrap().push(now);
-        self.steps.lock().unwrap().pop().unwrap_or(Step::Idle)
-    }
-}
-
-fn at_us(us: u64) -> Step {
-    Step::At(Tick(us * 1000))
-}
-
-/// Makes the worker known and kicks it.
-fn start(sched: &InlineSched, worker: &Arc<Scripted>) {
-    let known: Arc<dyn Worker> = Arc::<Scripted>::clone(worker);
-    let id = sched.spawn(Arc::downgrade(&known));
-    sched.kick(id);
-}
+use crate::support::{Scripted, at_us, start};
 
 #[test]
 fn a_wait_moves_the_clock_along_due_work_in_its_order() {

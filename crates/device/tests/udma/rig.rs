@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use glia_abi::addr::{BusAddr, HostPa};
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::fault::{Faults, NoFaults};
 use glia_abi::handle::{DeviceId, EngineId, QueueId};
 use glia_abi::port::{Budget, DmaMemory, HostMemory, Port, TimedOut};
 use glia_abi::regs::{QUEUE_ENABLED, QUEUE_RESET_BIT, QueueReg, RingPointer};
-use glia_abi::sched::{Micros, Tick};
+use glia_abi::sched::{Micros, Poll, Sched, Step, Tick, Worker};
 use glia_abi::sync::Ordering;
 use glia_abi::udma::{Barrier, Direction, MARKER, RingId, RxDesc, Transfer, TxDesc};
 use glia_device::{Device, DeviceConfig, HostArena, HostConfig, InlineSched, PinLayout};
@@ -42,33 +43,62 @@ impl Recorder {
     }
 }
 
+/// Has something to do at that time.
+struct Alarm(Tick);
+
+impl Worker for Alarm {
+    fn step(&self, now: Tick) -> Step {
+        if now < self.0 {
+            Step::At(self.0)
+        } else {
+            Step::Idle
+        }
+    }
+}
+
 /// A device, its host memory, and who hears of them.
 pub(crate) struct Rig {
     pub(crate) host: Arc<HostArena>,
     pub(crate) device: Arc<Device>,
     pub(crate) heard: Arc<Recorder>,
+    pub(crate) sched: Arc<InlineSched>,
 }
 
 impl Rig {
     pub(crate) fn new(arch: Arch, scale: Scale, pin_layout: PinLayout, hbm_fill: u8) -> Self {
-        let config = HostConfig {
+        let layout = MemoryLayout::new(arch, scale).unwrap();
+        let config = DeviceConfig {
+            hbm_fill,
+            ..DeviceConfig::new(DEVICE, layout)
+        };
+        Self::with(config, pin_layout, Arc::new(NoFaults))
+    }
+
+    pub(crate) fn with(
+        config: DeviceConfig,
+        pin_layout: PinLayout,
+        faults: Arc<dyn Faults>,
+    ) -> Self {
+        let host = HostConfig {
             pin_layout,
             ..HostConfig::default()
         };
-        let host = Arc::new(HostArena::new(config).unwrap());
+        let host = Arc::new(HostArena::new(host).unwrap());
         let heard = Arc::new(Recorder::default());
-        let config = DeviceConfig {
-            device: DEVICE,
-            layout: MemoryLayout::new(arch, scale).unwrap(),
-            hbm_fill,
-        };
         let sched = Arc::new(InlineSched::new());
         let sink: Arc<Recorder> = Arc::clone(&heard);
-        let device = Device::new(config, Arc::clone(&host), sched, sink).unwrap();
+        let device = Device::new(
+            config,
+            Arc::clone(&host),
+            Arc::clone(&sched) as _,
+            sink,
+            faults,
+        );
         Self {
             host,
-            device,
+            device: device.unwrap(),
             heard,
+            sched,
         }
     }
 
@@ -81,6 +111,19 @@ impl Rig {
             PinLayout::Contiguous,
             0,
         )
+    }
+
+    /// Lets time pass.
+    pub(crate) fn pass(&self, length: Micros) {
+        let end = self.sched.now().after(length);
+        let alarm = Arc::new(Alarm(end));
+        let alarm: Arc<dyn Worker> = alarm;
+        self.sched.kick(self.sched.spawn(Arc::downgrade(&alarm)));
+        let mut there = || match self.sched.now() >= end {
+            true => Poll::Done,
+            false => Poll::Pending,
+        };
+        self.sched.block(self.sched.wait_on(), &mut there, None);
     }
 
     /// Host memory that starts as zeros.
@@ -217,27 +260,52 @@ impl<'a> Queue<'a> {
         target: BusAddr,
         size_bytes: u64,
     ) -> (TxDesc, RxDesc) {
+        self.pair_behind(Barrier::None, source, target, size_bytes)
+    }
+
+    pub(crate) fn pair_behind(
+        &self,
+        barrier: Barrier,
+        source: BusAddr,
+        target: BusAddr,
+        size_bytes: u64,
+    ) -> (TxDesc, RxDesc) {
         let transfer = Transfer {
             source,
             target,
             size_bytes,
-            barrier: Barrier::None,
+            barrier,
         };
         transfer.descriptors(self.lap, self.lap).unwrap()
     }
 
     pub(crate) fn stage(&mut self, source: BusAddr, target: BusAddr, size_bytes: u64) {
-        let (tx, rx) = self.pair(source, target, size_bytes);
+        self.stage_behind(Barrier::None, source, target, size_bytes);
+    }
+
+    /// A copy with a barrier.
+    pub(crate) fn stage_behind(
+        &mut self,
+        barrier: Barrier,
+        source: BusAddr,
+        target: BusAddr,
+        size_bytes: u64,
+    ) {
+        let (tx, rx) = self.pair_behind(barrier, source, target, size_bytes);
         self.stage_pair(tx, rx);
     }
 
     pub(crate) fn stage_marker(&mut self) {
+        self.stage_marker_behind(Barrier::None);
+    }
+
+    pub(crate) fn stage_marker_behind(&mut self, barrier: Barrier) {
         let words = self.rig.host.words(self.words, 8).unwrap();
         words[0].store(MARKER, Ordering::Relaxed);
         words[1].store(0, Ordering::Relaxed);
         let source = self.rig.bus(self.words);
         let target = source.checked_add(4).unwrap();
-        self.stage(source, target, 4);
+        self.stage_behind(barrier, source, target, 4);
     }
 
     pub(crate) fn ring(&self, direction: Direction, count: u32) {

@@ -1,0 +1,299 @@
+//! Descriptor pairs in flight: an engine for which things take time, happen in an order of their
+//! own, or go wrong on order.
+//!
+//! ```text
+//!              taken on            source read         target written       retired
+//!   posted ─────────────► waiting ────────────► read ─────────────────► done ───────► (in order)
+//! ```
+//!
+//! Each pair has a point in time for its read and one for its write, which are fixed when it is taken
+//! on. In strict order they follow those of its predecessor. In weak order chance spreads them, and
+//! only barriers hold them back:
+//!
+//! | barrier | what it keeps |
+//! | --- | --- |
+//! | DMB (TX) | its pair reads after all earlier writes, unless the queue's rate-limit mask has bit 2 |
+//! | write barrier (TX) | all later writes come after its own and all earlier ones |
+//! | strong order (RX) | its own write comes after all earlier ones |
+//!
+//! One step does one thing, so that whoever looks in between sees everything that can be seen. A
+//! fault of the plan is asked for once, when a pair is taken on.
+//!
+//! With no timing, strict order and nothing ordered this does what [`Queue::run`] does at once.
+//!
+//! [`Queue::run`]: super::queue
+
+use std::collections::VecDeque;
+
+use glia_abi::chance::Chance;
+use glia_abi::event::EngineFault;
+use glia_abi::fault::PairFault;
+use glia_abi::handle::QueueId;
+use glia_abi::sched::Tick;
+use glia_abi::udma::{RxDesc, TxDesc};
+
+use super::copy::{self, Pair};
+use super::timing::{EngineOrder, EngineTiming};
+use crate::bus::Bus;
+
+/// Pairs that an engine works on at a time.
+// LIMIT: (uncertain) of silicon; the more, the further chance can spread them.
+const WINDOW: usize = 16;
+/// In weak order a pair's write comes at most so many times its own duration late.
+const SPREAD: u64 = 8;
+
+/// What an engine has taken on of a queue.
+#[derive(Default)]
+pub(crate) struct Flight {
+    pairs: VecDeque<InFlight>,
+    /// When the next pair can be taken on.
+    free_at: Tick,
+    /// No later write comes before this.
+    floor: Tick,
+    /// The latest write of all.
+    last_write: Tick,
+    chance: Option<Chance>,
+    /// Nothing more is taken on until a reset, by order.
+    hangs: bool,
+}
+
+/// What a pair is and when things happen to it.
+struct InFlight {
+    pair: Pair,
+    read_at: Tick,
+    write_at: Tick,
+    stage: Stage,
+    fault: Option<PairFault>,
+}
+
+enum Stage {
+    Waiting,
+    Read(Vec<u8>),
+    Done,
+}
+
+/// What came of doing one thing.
+pub(crate) enum Did {
+    /// Nothing is due.
+    Nothing,
+    /// Something that cannot be seen, or not yet.
+    Something,
+    /// The target of the pair `place` places behind the oldest was written.
+    Written {
+        place: usize,
+        pair: Pair,
+        fault: Option<PairFault>,
+    },
+    /// The queue stops.
+    Failed(EngineFault),
+}
+
+impl Flight {
+    /// How many pairs are in it.
+    pub(crate) fn len(&self) -> u64 {
+        self.pairs.len() as u64
+    }
+
+    /// Whether another pair can be taken on.
+    pub(crate) fn has_room(&self) -> bool {
+        let busy = self.pairs.iter().filter(|pair| !pair.is_done());
+        !self.hangs && busy.count() < WINDOW
+    }
+
+    /// Whether everything in it has been done, and the queue is to stop without a word.
+    pub(crate) fn has_hung(&self) -> bool {
+        self.hangs && self.pairs.is_empty()
+    }
+
+    /// Forgets everything: the queue was reset.
+    pub(crate) fn clear(&mut self) {
+        let chance = self.chance.take();
+        *self = Self {
+            chance,
+            ..Self::default()
+        };
+    }
+
+    /// Takes a pair on at `now`, or hangs instead.
+    pub(crate) fn take_on(
+        &mut self,
+        bus: &Bus,
+        now: Tick,
+        queue: QueueId,
+        (tx, rx): (TxDesc, RxDesc),
+        fault: Option<PairFault>,
+    ) {
+        if fault == Some(PairFault::Hang) {
+            self.hangs = true;
+            return;
+        }
+        let timing = bus.timing.unwrap_or(EngineTiming::NONE);
+        let pair = Pair {
+            source: tx.source,
+            target: rx.target,
+            size_bytes: tx.len_ctrl.size_bytes(),
+        };
+        let moving_ns = timing.moving_ns(pair.size_bytes);
+        let mut begin = self.free_at.max(now);
+        if let Some(PairFault::Late(delay)) = fault {
+            begin = begin.after(delay);
+        }
+        if tx.len_ctrl.data_barrier() {
+            begin = begin.max(self.last_write);
+        }
+        let (mut read_at, mut write_at) = (
+            plus(begin, timing.latency_ns),
+            plus(begin, timing.latency_ns.saturating_add(moving_ns)),
+        );
+        if let EngineOrder::Weak { seed } = bus.order {
+            let which = [bus.device.get(), queue.engine.get(), queue.number]
+                .into_iter()
+                .fold(0, |which, part| which << 16 | u64::from(part));
+            let chance = self.chance.get_or_insert_with(|| Chance::of(seed, which));
+            // Without a timing the spread itself is in nanoseconds.
+            let spread_ns = (timing.latency_ns + moving_ns)
+                .max(1)
+                .saturating_mul(SPREAD);
+            read_at = plus(read_at, chance.below(spread_ns));
+            write_at = plus(read_at, moving_ns.saturating_add(chance.below(spread_ns)));
+        }
+        write_at = write_at.max(self.floor);
+        if rx.len_ctrl.strong_order() || bus.order == EngineOrder::Strict {
+            write_at = write_at.max(self.last_write);
+        }
+        self.free_at = match bus.order {
+            EngineOrder::Strict => write_at,
+            // The next one may overtake it.
+            EngineOrder::Weak { .. } => plus(begin, moving_ns),
+        };
+        self.last_write = self.last_write.max(write_at);
+        if tx.meta_ctrl.write_barrier() {
+            self.floor = self.last_write;
+        }
+        self.pairs.push_back(InFlight {
+            pair,
+            read_at,
+            write_at,
+            stage: Stage::Waiting,
+            fault,
+        });
+    }
+
+    /// Does the first thing that is due.
+    pub(crate) fn advance(&mut self, bus: &Bus, now: Tick) -> Did {
+        let due = self.pairs.iter().enumerate();
+        let due = due.filter_map(|(place, pair)| Some((pair.next()?, place)));
+        let Some((_, place)) = due.min().filter(|&(at, _)| at <= now) else {
+            return Did::Nothing;
+        };
+        match self.pairs.get_mut(place) {
+            Some(pair) => pair.advance(bus, place),
+            None => Did::Nothing,
+        }
+    }
+
+    /// Drops the oldest pairs that are done; says how many.
+    pub(crate) fn retire(&mut self) -> u64 {
+        let done = self.pairs.iter().take_while(|pair| pair.is_done()).count();
+        self.pairs.drain(..done);
+        done as u64
+    }
+
+    /// When the next thing is due; `None` if nothing is.
+    pub(crate) fn due(&self) -> Option<Tick> {
+        self.pairs.iter().filter_map(InFlight::next).min()
+    }
+}
+
+impl InFlight {
+    fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Done)
+    }
+
+    /// When the next thing happens to it.
+    fn next(&self) -> Option<Tick> {
+        match self.stage {
+            Stage::Waiting => Some(self.read_at),
+            Stage::Read(_) => Some(self.write_at),
+            Stage::Done => None,
+        }
+    }
+
+    fn advance(&mut self, bus: &Bus, place: usize) -> Did {
+        let pair = self.pair;
+        match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Waiting => match self.fault {
+                Some(PairFault::Lost) => Did::Something,
+                Some(PairFault::Abort) => Did::Failed(EngineFault::Aborted { at: pair.target }),
+                Some(PairFault::Uncorrectable) => {
+                    Did::Failed(EngineFault::Uncorrectable { at: pair.source })
+                }
+                _ => match copy::read(bus, pair) {
+                    Ok(bytes) => {
+                        self.stage = Stage::Read(bytes);
+                        Did::Something
+                    }
+                    Err(fault) => Did::Failed(fault),
+                },
+            },
+            Stage::Read(mut bytes) => {
+                if let Some(PairFault::Flipped {
+                    offset_bytes,
+                    size_bytes,
+                    mask,
+                }) = self.fault
+                {
+                    flip(&mut bytes, offset_bytes, size_bytes, mask);
+                }
+                match copy::write(bus, pair, &bytes) {
+                    Ok(()) => Did::Written {
+                        place,
+                        pair,
+                        fault: self.fault,
+                    },
+                    Err(fault) => Did::Failed(fault),
+                }
+            }
+            Stage::Done => Did::Nothing,
+        }
+    }
+}
+
+fn plus(at: Tick, nanos: u64) -> Tick {
+    Tick(at.0.saturating_add(nanos))
+}
+
+/// Inverts the bits of `mask` in so many bytes, as far as there are some.
+fn flip(bytes: &mut [u8], offset_bytes: u64, size_bytes: u64, mask: u8) {
+    let at = |offset: u64| {
+        usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len())
+    };
+    let range = at(offset_bytes)..at(offset_bytes.saturating_add(size_bytes));
+    for byte in &mut bytes[range] {
+        *byte ^= mask;
+    }
+}
+
+/// A head that moves late: pairs up to here are retired, but not seen to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LateHead {
+    /// The pair's position.
+    pub(crate) position: u64,
+    /// When it is seen.
+    pub(crate) at: Tick,
+}
+
+impl LateHead {
+    /// Of a pair that was retired at `now`, if the plan has its head move late.
+    pub(crate) fn ordered(fault: Option<PairFault>, position: u64, now: Tick) -> Option<Self> {
+        match fault {
+            Some(PairFault::RetiredLate(delay)) => Some(Self {
+                position,
+                at: now.after(delay),
+            }),
+            _ => None,
+        }
+    }
+}

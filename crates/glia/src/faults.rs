@@ -1,0 +1,233 @@
+//! Plan files: which faults happen in a run, as TOML or JSON (docs/formats/faults.md).
+//!
+//! ```text
+//!   file ──► tree (TOML or JSON) ──► rules, with lines ──► FaultPlan for a machine
+//!              misspelt keys are refused      what it does not have is refused
+//! ```
+//!
+//! A file is read once and gives a fresh [`FaultPlan`] to each machine, so that every run counts
+//! from its own beginning. Whatever is wrong with a file is an error that names the line, what
+//! stands there and what was probably meant ([`FaultsError`]); a plan is used whole or not at all.
+//!
+//! After a run, [`Laid::told`] says how each rule has done: a rule that never struck is a surprise
+//! for whoever wrote it.
+//!
+//! **What this does not do.** What a rule means is the business of [`glia_abi::fault`].
+
+mod error;
+mod reader;
+mod tree;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use glia_abi::arch::Arch;
+use glia_abi::fault::{FaultPlan, FaultRule, RuleId};
+use glia_abi::handle::QUEUES_PER_ENGINE;
+use serde::Serialize;
+
+pub use error::{FaultsError, Place, Refusal};
+
+/// What a plan can have.
+// LIMIT: thousands of rules; every question looks at all of them.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The format of a plan file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// TOML 1.0.
+    Toml,
+    /// JSON.
+    Json,
+}
+
+/// The faults that a file orders.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanFile {
+    seed: u64,
+    rules: Vec<Ordered>,
+}
+
+/// A rule, and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+struct Ordered {
+    rule: FaultRule,
+    place: Place,
+    /// By key.
+    lines: Vec<(String, Option<u64>)>,
+}
+
+/// A plan file that is at work on a machine.
+#[derive(Debug)]
+pub struct Laid {
+    plan: Arc<FaultPlan>,
+    rules: Vec<(RuleId, Ordered)>,
+}
+
+/// How a rule has done in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RuleReport {
+    /// Which fault of the file, from 1.
+    pub fault: usize,
+    /// Its line; null where the format does not tell.
+    pub line: Option<u64>,
+    /// Its kind.
+    pub kind: &'static str,
+    /// How often it could have struck.
+    pub opportunities: u64,
+    /// How often it has.
+    pub strikes: u64,
+}
+
+impl Format {
+    /// The format of a file: by the ending of its name, else by its first character.
+    #[must_use]
+    pub fn of(path: &Path, text: &str) -> Self {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        match ending {
+            Some("json") => Self::Json,
+            Some("toml") => Self::Toml,
+            _ if text.trim_start().starts_with('{') => Self::Json,
+            _ => Self::Toml,
+        }
+    }
+}
+
+impl PlanFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`FaultsError`] if it cannot be read, or anything in it cannot be meant.
+    pub fn read(path: &Path) -> Result<Self, FaultsError> {
+        let unusable = |why| FaultsError {
+            place: Place::default(),
+            why,
+        };
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+            .map_err(|error| unusable(error.into()))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            let limit_bytes = FILE_BYTES_MAX;
+            return Err(unusable(Refusal::TooLong { limit_bytes }));
+        }
+        Self::parse(Format::of(path, &text), &text)
+    }
+
+    /// Reads the text of a file.
+    ///
+    /// # Errors
+    /// [`FaultsError`] if anything in it cannot be meant.
+    pub fn parse(format: Format, text: &str) -> Result<Self, FaultsError> {
+        let document = match format {
+            Format::Toml => tree::from_toml(text),
+            Format::Json => tree::from_json(text),
+        };
+        let document = document.map_err(|error| FaultsError {
+            place: Place {
+                line: error.line,
+                fault: None,
+            },
+            why: Refusal::Syntax(error.what),
+        })?;
+        let (seed, rules) = reader::plan(&document)?;
+        Ok(Self { seed, rules })
+    }
+
+    /// The rules, in their order.
+    pub fn rules(&self) -> impl Iterator<Item = &FaultRule> {
+        self.rules.iter().map(|ordered| &ordered.rule)
+    }
+
+    /// What chance comes from.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A fresh plan of these rules, for a machine of so many devices.
+    ///
+    /// # Errors
+    /// [`FaultsError`] if a rule is about a device, core, engine or queue that the machine does not
+    /// have.
+    pub fn lay(&self, arch: Arch, devices: u32) -> Result<Laid, FaultsError> {
+        let plan = FaultPlan::new(self.seed);
+        let mut rules = Vec::new();
+        for ordered in &self.rules {
+            ordered.check(arch, devices)?;
+            let id = plan.add(ordered.rule).map_err(|error| FaultsError {
+                place: ordered.place,
+                why: error.into(),
+            })?;
+            rules.push((id, ordered.clone()));
+        }
+        Ok(Laid {
+            plan: Arc::new(plan),
+            rules,
+        })
+    }
+}
+
+impl Ordered {
+    /// # Errors
+    /// What the machine does not have.
+    fn check(&self, arch: Arch, devices: u32) -> Result<(), FaultsError> {
+        let profile = arch.profile();
+        let matching = self.rule.matching;
+        let numbers = [
+            ("device", matching.device.map(|it| it.get()), devices),
+            ("core", matching.core.map(|it| it.get()), profile.cores),
+            (
+                "engine",
+                matching.engine.map(|it| it.get()),
+                profile.engines,
+            ),
+            ("queue", matching.queue, QUEUES_PER_ENGINE),
+        ];
+        for (key, number, count) in numbers {
+            if let Some(number) = number.filter(|&number| number >= count) {
+                let line = self.lines.iter().find(|(name, _)| name == key);
+                return Err(FaultsError {
+                    place: Place {
+                        line: line.and_then(|&(_, line)| line).or(self.place.line),
+                        ..self.place
+                    },
+                    why: Refusal::OutOfRange {
+                        key,
+                        found: number.to_string(),
+                        least: 0,
+                        most: u64::from(count.saturating_sub(1)),
+                        machine: Some(format!("a machine with {devices} devices of {arch}")),
+                    },
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Laid {
+    /// The plan, for whoever builds the machine.
+    #[must_use]
+    pub fn plan(&self) -> &Arc<FaultPlan> {
+        &self.plan
+    }
+
+    /// How each rule has done so far, in the order of the file.
+    #[must_use]
+    pub fn told(&self) -> Vec<RuleReport> {
+        let report = |(id, ordered): &(RuleId, Ordered)| {
+            let so_far = self.plan.so_far(*id).unwrap_or_default();
+            RuleReport {
+                fault: ordered.place.fault.unwrap_or(0),
+                line: ordered.place.line,
+                kind: ordered.rule.kind.name(),
+                opportunities: so_far.opportunities,
+                strikes: so_far.strikes,
+            }
+        };
+        self.rules.iter().map(report).collect()
+    }
+}

@@ -1,0 +1,345 @@
+//! Resets of cores and of devices, through the whole stack.
+
+use std::sync::{Arc, Mutex};
+
+use glia::machine::{Machine, MachineConfig, Model, Process, SchedMode};
+use glia_abi::arch::Scale;
+use glia_abi::errno::Errno;
+use glia_abi::event::{Event, Ids, Sink};
+use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, Faults, NoFaults, Trigger};
+use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
+use glia_abi::ioctl::{self, NcReset, NcResetReady, reset};
+use glia_abi::mem::Location;
+use glia_abi::params::ModuleParams;
+use glia_abi::sched::Tick;
+use glia_abi::transport::{OpenMode, Transport};
+use glia_abi::usage::Category;
+use glia_device::sched::Client;
+use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer, WaitHandle};
+use zerocopy::IntoBytes;
+
+const DEVICE: DeviceId = DeviceId::new(0);
+const SIZE: usize = 200_000;
+const MODES: [SchedMode; 3] = [
+    SchedMode::Inline,
+    SchedMode::THREADED,
+    SchedMode::Virtual { seed: 7 },
+];
+
+/// Keeps all events.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<Event>>);
+
+impl Sink for Recorder {
+    fn event(&self, _at: Tick, _ids: &Ids, event: &Event) {
+        self.0.lock().unwrap().push(*event);
+    }
+}
+
+fn config(model: Model, mode: SchedMode) -> MachineConfig {
+    MachineConfig {
+        scale: Scale::RegionSize {
+            size_bytes: 64 << 20,
+        },
+        mode,
+        ..MachineConfig::new(model)
+    }
+}
+
+fn machine(model: Model, mode: SchedMode, faults: Arc<dyn Faults>) -> Machine {
+    Machine::new(MachineConfig {
+        faults,
+        ..config(model, mode)
+    })
+    .unwrap()
+}
+
+/// A process that has the device open.
+struct Program {
+    process: Arc<Process>,
+    fd: Fd,
+    device: Arc<Device>,
+}
+
+impl Program {
+    fn new(machine: &Machine, pid: u32) -> Self {
+        let process = machine.process(Pid::new(pid));
+        let fd = process.open(DEVICE, OpenMode::ReadWrite).unwrap();
+        let device = Device::open(Arc::clone(&process) as Arc<_>, DEVICE).unwrap();
+        Self {
+            process,
+            fd,
+            device,
+        }
+    }
+
+    /// A chunk in HBM that is charged to a core.
+    fn chunk(&self, core: u32) -> McHandle {
+        let core = CoreId::new(core);
+        let spec = ChunkSpec {
+            size_bytes: SIZE as u64,
+            align_bytes: 0,
+            location: Location::Device,
+            channel: Channel::new(0),
+            core,
+            category: Category::TENSORS_DEVICE,
+        };
+        self.device.allocate(&spec).unwrap()
+    }
+
+    fn reset(&self, nc_map: u32) -> u32 {
+        let mut argument = NcReset {
+            nc_map,
+            request_id: 0,
+        };
+        let bytes = argument.as_mut_bytes();
+        let reset = self.process.ioctl(self.fd, ioctl::NC_RESET, bytes, &mut []);
+        reset.unwrap();
+        argument.request_id
+    }
+
+    fn ready(&self, request_id: u32) -> i32 {
+        let mut argument = NcResetReady {
+            request_id,
+            result: 77,
+        };
+        let bytes = argument.as_mut_bytes();
+        let word = ioctl::NC_RESET_READY;
+        self.process.ioctl(self.fd, word, bytes, &mut []).unwrap();
+        argument.result
+    }
+
+    /// What a command that answers one byte answers.
+    fn byte(&self, word: u32) -> u8 {
+        let mut byte = [77];
+        let answer = self.process.ioctl(self.fd, word, &mut byte, &mut []);
+        assert_eq!(answer, Ok(0));
+        byte[0]
+    }
+
+    /// Writes into a chunk by DMA and reads it back.
+    fn finds_its_bytes(&self, chunk: McHandle, salt: u8) {
+        self.device.buf_write(chunk, 0, &bytes(salt)).unwrap();
+        assert!(self.read(chunk) == bytes(salt), "salt {salt}");
+    }
+
+    fn read(&self, chunk: McHandle) -> Vec<u8> {
+        let mut read = vec![0; SIZE];
+        self.device.buf_read(chunk, 0, &mut read).unwrap();
+        read
+    }
+}
+
+fn bytes(salt: u8) -> Vec<u8> {
+    (0..=250_u8)
+        .cycle()
+        .map(|byte| byte ^ salt)
+        .take(SIZE)
+        .collect()
+}
+
+fn whole(source: McHandle, target: McHandle) -> Transfer {
+    Transfer {
+        source,
+        source_offset_bytes: 0,
+        target,
+        target_offset_bytes: 0,
+        size_bytes: SIZE as u64,
+    }
+}
+
+fn errno<T>(answer: Result<T, NdlError>) -> Option<Errno> {
+    match answer {
+        Err(NdlError::Call { errno, .. }) => Some(errno),
+        _ => None,
+    }
+}
+
+/// A plan with one rule that strikes so often.
+fn plan(kind: FaultKind, count: u64) -> Arc<FaultPlan> {
+    let plan = FaultPlan::new(1);
+    let trigger = Trigger {
+        count: Some(count),
+        ..Trigger::ALWAYS
+    };
+    let rule = FaultRule {
+        trigger,
+        ..FaultRule::new(kind)
+    };
+    plan.add(rule).unwrap();
+    Arc::new(plan)
+}
+
+#[test]
+fn a_reset_in_the_middle_of_a_chain_loses_it_and_copies_go_on_right_afterwards() {
+    for model in Model::ALL {
+        for mode in MODES {
+            let machine = machine(model, mode, Arc::new(NoFaults));
+            let program = Program::new(&machine, 7);
+            let (source, target) = (program.chunk(0), program.chunk(0));
+            program.device.buf_write(source, 0, &bytes(1)).unwrap();
+            let copy = whole(source, target);
+            let first = program.device.copy_async(&copy, WaitHandle::None).unwrap();
+            let second = program.device.copy_async(&copy, first).unwrap();
+            let request = program.reset(0b01);
+            assert_eq!(request, 7);
+            // During the reset: what was lost is told, nothing is taken.
+            let waited = program.device.copy_wait(source, target, second);
+            assert_eq!(errno(waited), Some(Errno::ETIMEDOUT), "{model:?} {mode:?}");
+            assert_eq!(errno(program.device.copy(&copy)), Some(Errno::EPERM));
+            assert_eq!(program.ready(request), reset::DONE);
+            program.finds_its_bytes(target, 2);
+            let chain = program.device.copy_async(&copy, WaitHandle::None).unwrap();
+            program.device.copy_wait(source, target, chain).unwrap();
+            assert!(program.read(target) == bytes(1));
+        }
+    }
+}
+
+#[test]
+fn a_chain_that_nobody_has_asked_about_is_told_after_the_reset() {
+    let machine = machine(Model::Trn1, SchedMode::Inline, Arc::new(NoFaults));
+    let program = Program::new(&machine, 7);
+    let chunk = program.chunk(1);
+    let copy = whole(chunk, chunk);
+    let lost = program.device.copy_async(&copy, WaitHandle::None).unwrap();
+    let request = program.reset(0b10);
+    assert_eq!(program.ready(request), reset::DONE);
+    let waited = program.device.copy_wait(chunk, chunk, lost);
+    assert_eq!(errno(waited), Some(Errno::ETIMEDOUT));
+    let waited = program.device.copy_wait(chunk, chunk, lost);
+    assert_eq!(errno(waited), Some(Errno::EINVAL));
+    program.finds_its_bytes(chunk, 3);
+}
+
+#[test]
+fn resets_back_to_back_of_one_core_leave_the_copies_of_its_neighbour_alone() {
+    for model in Model::ALL {
+        for mode in MODES {
+            let machine = machine(model, mode, Arc::new(NoFaults));
+            let (one, other) = (Program::new(&machine, 1), Program::new(&machine, 2));
+            let chunks = [one.chunk(0), other.chunk(1)];
+            let clients: [Client<'_>; 2] = [
+                Box::new(|| {
+                    for salt in 0..3 {
+                        one.reset(0b01);
+                        let request = one.reset(0b01);
+                        assert_eq!(one.ready(request), reset::DONE);
+                        one.finds_its_bytes(chunks[0], salt);
+                    }
+                }),
+                Box::new(|| (0..40).for_each(|salt| other.finds_its_bytes(chunks[1], salt))),
+            ];
+            machine.run_clients(clients.into()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_hardware_error_is_over_with_the_reset() {
+    for kind in [FaultKind::DmaAbort, FaultKind::UncorrectableHbm] {
+        for model in Model::ALL {
+            let machine = machine(model, SchedMode::Inline, plan(kind, 1));
+            let program = Program::new(&machine, 7);
+            let chunk = program.chunk(1);
+            let copy = whole(chunk, chunk);
+            let broken = program.device.copy_async(&copy, WaitHandle::None).unwrap();
+            let request = program.reset(0b10);
+            assert_eq!(program.ready(request), reset::DONE);
+            let waited = program.device.copy_wait(chunk, chunk, broken);
+            assert_eq!(errno(waited), Some(Errno::ETIMEDOUT));
+            program.finds_its_bytes(chunk, 9);
+        }
+    }
+}
+
+/// The clock does not move but for waits: the retries of a copy must not be used up by then.
+#[test]
+fn a_copy_that_hangs_in_its_neighbours_reset_is_tried_again_on_v2_and_fails_elsewhere() {
+    for mode in MODES {
+        for model in Model::ALL {
+            let machine = machine(model, mode, plan(FaultKind::ResetHang, 100));
+            let program = Program::new(&machine, 7);
+            let chunk = program.chunk(1);
+            let request = program.reset(0b01);
+            let written = program.device.buf_write(chunk, 0, &bytes(5));
+            if model == Model::Trn1 {
+                written.unwrap();
+            } else {
+                assert_eq!(errno(written), Some(Errno::ETIMEDOUT), "{mode:?}");
+                assert_eq!(program.ready(request), reset::DONE);
+                program.device.buf_write(chunk, 0, &bytes(5)).unwrap();
+            }
+            assert!(program.read(chunk) == bytes(5));
+        }
+    }
+}
+
+#[test]
+fn the_device_is_ready_when_its_reset_has_ended_whoever_asks() {
+    for mode in MODES {
+        let machine = machine(Model::Trn2, mode, Arc::new(NoFaults));
+        let (one, other) = (Program::new(&machine, 1), Program::new(&machine, 2));
+        let chunks = [one.chunk(3), other.chunk(4)];
+        let word = ioctl::DEVICE_RESET;
+        assert_eq!(one.process.ioctl(one.fd, word, &mut [], &mut []), Ok(0));
+        assert_eq!(one.byte(ioctl::DEVICE_RESET_STATUS), 1);
+        assert_eq!(other.ready(1), reset::DONE);
+        other.finds_its_bytes(chunks[1], 1);
+        one.finds_its_bytes(chunks[0], 2);
+        assert_eq!(other.byte(ioctl::DEVICE_READY), 1);
+        assert_eq!(other.ready(12_345), reset::DONE, "there is none");
+    }
+}
+
+#[test]
+fn who_opens_a_device_in_reset_waits_and_finds_it_whole() {
+    let machine = machine(Model::Trn3, SchedMode::Inline, Arc::new(NoFaults));
+    let one = Program::new(&machine, 1);
+    one.reset(reset::WHOLE_DEVICE);
+    let other = Program::new(&machine, 2);
+    other.finds_its_bytes(other.chunk(0), 1);
+}
+
+#[test]
+fn a_process_that_goes_during_its_reset_leaves_nothing() {
+    for mode in MODES {
+        let machine = machine(Model::Trn1, mode, Arc::new(NoFaults));
+        let books = || {
+            let stats = machine.driver().memory(DEVICE).unwrap().stats();
+            (stats.host_bytes, stats.device_bytes, stats.chunks)
+        };
+        let before = books();
+        let program = Program::new(&machine, 7);
+        let chunk = program.chunk(0);
+        let copy = whole(chunk, chunk);
+        program.device.copy_async(&copy, WaitHandle::None).unwrap();
+        program.reset(0b01);
+        drop(program);
+        assert_eq!(books(), before);
+        let other = Program::new(&machine, 8);
+        other.finds_its_bytes(other.chunk(0), 1);
+    }
+}
+
+#[test]
+fn with_no_reset_nothing_is_reset_and_all_is_well() {
+    let recorder = Arc::new(Recorder::default());
+    let machine = Machine::new(MachineConfig {
+        params: ModuleParams {
+            no_reset: true,
+            ..ModuleParams::default()
+        },
+        sink: Arc::clone(&recorder) as _,
+        ..config(Model::Trn1, SchedMode::Inline)
+    })
+    .unwrap();
+    let program = Program::new(&machine, 7);
+    let chunk = program.chunk(0);
+    let request = program.reset(reset::WHOLE_DEVICE);
+    program.finds_its_bytes(chunk, 1);
+    assert_eq!(program.ready(request), reset::DONE);
+    assert_eq!(program.byte(ioctl::DEVICE_READY), 1);
+    let began = |event: &Event| matches!(event, Event::ResetBegan { .. });
+    assert!(!recorder.0.lock().unwrap().iter().any(began));
+}

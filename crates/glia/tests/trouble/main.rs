@@ -1,0 +1,10 @@
+//! Machines in which things fail on order.
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers of a test fail it by panicking, too"
+)]
+
+mod matrix;
+mod rig;
+mod seeds;
+mod stuck;

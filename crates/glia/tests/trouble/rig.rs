@@ -1,0 +1,194 @@
+//! A small machine in virtual time, and what must be as before when everybody has gone.
+
+use std::sync::Arc;
+
+use glia::machine::{Machine, MachineConfig, Process, SchedMode};
+use glia_abi::arch::{Arch, Scale};
+use glia_abi::errno::Errno;
+use glia_abi::event::Sink;
+use glia_abi::fault::{FaultPlan, Faults};
+use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
+use glia_abi::ioctl;
+use glia_abi::mem::Location;
+use glia_abi::transport::{OpenMode, Transport};
+use glia_abi::usage::Category;
+use glia_driver::dma::{Place, QueueState};
+use glia_driver::memory::MemoryStats;
+use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer};
+
+pub(crate) const DEVICE: DeviceId = DeviceId::new(0);
+pub(crate) const CORE: CoreId = CoreId::new(0);
+
+/// A machine with one small device.
+pub(crate) struct Rig {
+    pub(crate) machine: Machine,
+    pub(crate) plan: Arc<FaultPlan>,
+}
+
+/// What a machine holds that nobody uses. Counters that only go up are left out.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Rest {
+    memory: MemoryStats,
+    host_bytes: u64,
+    pinned_bytes: u64,
+    /// Slots that are free, and what the contexts do.
+    rings: Vec<Option<QueueState>>,
+}
+
+impl Rig {
+    pub(crate) fn new(arch: Arch, mode: SchedMode, sink: Arc<dyn Sink>) -> Self {
+        let model = match arch {
+            Arch::V2 => glia::machine::Model::Trn1,
+            Arch::V3 => glia::machine::Model::Trn2,
+            Arch::V4 => glia::machine::Model::Trn3,
+        };
+        let plan = Arc::new(FaultPlan::new(1));
+        let config = MachineConfig {
+            scale: Scale::RegionSize {
+                size_bytes: 512 << 20,
+            },
+            sink,
+            faults: Arc::clone(&plan) as Arc<dyn Faults>,
+            ..MachineConfig::new(model).with_mode(mode)
+        };
+        let machine = Machine::new(config).unwrap();
+        Self { machine, plan }
+    }
+
+    /// A process that has opened the device.
+    pub(crate) fn open(&self, pid: u32) -> Result<Client, NdlError> {
+        let process = self.machine.process(Pid::new(pid));
+        let device = Device::open(Arc::clone(&process) as Arc<_>, DEVICE)?;
+        Ok(Client { device, process })
+    }
+
+    pub(crate) fn rest(&self) -> Rest {
+        let driver = self.machine.driver();
+        let memory = driver.memory(DEVICE).unwrap();
+        let dma = driver.dma(DEVICE).unwrap();
+        let cores = self.machine.arch().profile().cores;
+        let ring = |core| {
+            let state = dma.queue_state(CoreId::new(core))?;
+            // Where a ring stands differs, and how much it has done.
+            Some(QueueState {
+                next: 0,
+                acked: 0,
+                ring_id: 0,
+                announced: 0,
+                failures: 0,
+                ..state
+            })
+        };
+        Rest {
+            memory: memory.stats(),
+            host_bytes: self.machine.host().allocated_bytes(),
+            pinned_bytes: self.machine.host().pinned_bytes(),
+            rings: (0..cores).map(ring).collect(),
+        }
+    }
+}
+
+/// A process and its open device.
+pub(crate) struct Client {
+    pub(crate) device: Arc<Device>,
+    pub(crate) process: Arc<Process>,
+}
+
+impl Client {
+    pub(crate) fn alloc(&self, location: Location, size_bytes: u64) -> Result<McHandle, NdlError> {
+        self.device.allocate(&ChunkSpec {
+            size_bytes,
+            align_bytes: 0,
+            location,
+            channel: Channel::new(0),
+            core: CORE,
+            category: match location {
+                Location::Host => Category::TENSORS_HOST,
+                Location::Device => Category::TENSORS_DEVICE,
+            },
+        })
+    }
+
+    /// Sets bytes through the op layer, since NDL has no such call.
+    pub(crate) fn fill(
+        &self,
+        rig: &Rig,
+        target: McHandle,
+        size_bytes: u64,
+        value: u8,
+    ) -> Result<(), NdlError> {
+        let place = Place {
+            at: self.device.physical_address(target)?,
+            location: Location::Device,
+            core: CORE,
+        };
+        let dma = rig.machine.driver().dma(DEVICE).unwrap();
+        let filled = dma.fill(self.process.pid(), place, size_bytes, value);
+        filled.map_err(|error| refused("fill", error.errno()))
+    }
+
+    /// Begins to reset the cores of a map.
+    pub(crate) fn reset_begin(&self, nc_map: u32) -> Result<(), NdlError> {
+        self.reset_call(ioctl::NC_RESET, nc_map)
+    }
+
+    /// Waits until this process' reset is over.
+    pub(crate) fn reset_wait(&self) -> Result<(), NdlError> {
+        self.reset_call(ioctl::NC_RESET_READY, self.process.pid().get())
+    }
+
+    fn reset_call(&self, word: u32, first: u32) -> Result<(), NdlError> {
+        let call = |errno| refused("reset", errno);
+        let fd = self
+            .process
+            .open(DEVICE, OpenMode::ReadWrite)
+            .map_err(call)?;
+        let mut arg = [first.to_ne_bytes(), [0; 4]].concat();
+        let answer = self.process.ioctl(fd, word, &mut arg, &mut []);
+        self.process.close(fd).map_err(call)?;
+        answer.map(drop).map_err(call)?;
+        match (word, &arg[4..]) {
+            (ioctl::NC_RESET_READY, &[0, 0, 0, 0]) | (ioctl::NC_RESET, _) => Ok(()),
+            _ => Err(call(Errno::EIO)),
+        }
+    }
+
+    pub(crate) fn copy(
+        &self,
+        source: McHandle,
+        target: McHandle,
+        size_bytes: u64,
+    ) -> Result<(), NdlError> {
+        self.device.copy(&whole(source, target, size_bytes))
+    }
+}
+
+fn refused(call: &'static str, errno: Errno) -> NdlError {
+    NdlError::Call {
+        device: DEVICE,
+        call,
+        errno,
+    }
+}
+
+pub(crate) fn whole(source: McHandle, target: McHandle, size_bytes: u64) -> Transfer {
+    Transfer {
+        source,
+        source_offset_bytes: 0,
+        target,
+        target_offset_bytes: 0,
+        size_bytes,
+    }
+}
+
+/// Bytes that differ between seeds and repeat after no multiple of a descriptor.
+pub(crate) fn pattern(size_bytes: u64, seed: u64) -> Vec<u8> {
+    const TILE: u64 = 65_537;
+    let tile: Vec<u8> = (0..TILE.min(size_bytes))
+        .map(|index| u8::try_from((index * 31 + index / 256 * 17 + seed) % 251).unwrap())
+        .collect();
+    let size = usize::try_from(size_bytes).unwrap();
+    let mut bytes = tile.repeat(size.div_ceil(tile.len().max(1)));
+    bytes.truncate(size);
+    bytes
+}
