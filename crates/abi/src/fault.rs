@@ -155,7 +155,7 @@ pub trait Faults: Send + Sync {
 }
 
 impl dyn Faults + '_ {
-    /// [`strikes`](Self::strikes), asked only while anything is ordered.
+    /// [`strikes`](Faults::strikes), asked only while anything is ordered.
     #[inline]
     pub fn orders(&self, point: FaultPoint) -> bool {
         self.is_armed() && self.strikes(point)

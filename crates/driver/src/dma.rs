@@ -23,7 +23,7 @@
 //! was under way during a [reset](crate::reset) of the device is no failure: when the reset has
 //! ended everything is staged again, a few times at most.
 //!
-//! Cores, and the device, are [reset](self::reset) on demand, which shuts their rings for a while.
+//! Cores, and the device, are [reset] on demand, which shuts their rings for a while.
 //!
 //! Before all that, engines and rings are [brought up](Dma::init_cores). Besides the driver's own
 //! queues there are those of processes, which are set up and rung here ([`user`]), and whose

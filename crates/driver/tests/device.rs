@@ -11,7 +11,7 @@ use glia_abi::addr::{BusAddr, RegOffset, Span};
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::event::{Event, Ids, NoSink, Sink};
 use glia_abi::fault::NoFaults;
-use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId};
+use glia_abi::handle::{Channel, CoreId, DeviceId, EngineId, Pid, QueueId};
 use glia_abi::mem::Location;
 use glia_abi::port::{BadBar4Range, Budget, DmaMemory, MachineMemory, Port, TimedOut};
 use glia_abi::regs::QueueReg;
@@ -383,5 +383,90 @@ fn the_driver_sets_the_barriers_that_an_engine_in_weak_order_needs() {
             })
         });
         assert!(lucky.count() < 5, "{arch}: nobody needs them");
+    }
+}
+
+/// The descriptors of one side of a core's ring, as they lie in host memory.
+fn ring(joined: &Joined, core: CoreId, direction: Direction) -> Vec<[u32; 4]> {
+    let profile = joined.layout.profile();
+    let queue = profile.h2t_queue(core).unwrap();
+    let read = |register: QueueReg| {
+        let at = register.at(profile, queue, direction).unwrap();
+        u64::from(joined.device.reg_read(at))
+    };
+    let base = BusAddr::new(read(QueueReg::DrbpLow) | read(QueueReg::DrbpHigh) << 32);
+    let size_bytes = read(QueueReg::Drl) * 16;
+    let at = profile.bus_to_host(base).unwrap();
+    let words = joined.host.words(at, size_bytes).unwrap();
+    let loaded: Vec<u32> = words
+        .iter()
+        .map(|word| word.load(Ordering::Relaxed))
+        .collect();
+    loaded.as_chunks().0.to_vec()
+}
+
+#[test]
+fn every_descriptor_of_200_mib_lies_in_the_ring_as_the_reference_puts_it() {
+    const SIZE_BYTES: u64 = 200 << 20;
+    for arch in Arch::ALL {
+        let joined = Joined::new(arch, Arc::new(NoSink));
+        let (source, _) = joined.chunk(Location::Host, 0, SIZE_BYTES);
+        let (target, _) = joined.chunk(Location::Device, 0, SIZE_BYTES);
+        joined.dma.copy(PID, source, target, SIZE_BYTES).unwrap();
+        let core = CoreId::new(0);
+        let tx = ring(&joined, core, Direction::Tx);
+        let rx = ring(&joined, core, Direction::Rx);
+        assert_eq!((tx.len(), rx.len()), (8192, 8192));
+        let halves = |at: Place, offset: u64| {
+            let at = at.at.checked_add(offset).unwrap().get();
+            [at & 0xffff_ffff, at >> 32].map(|half| u32::try_from(half).unwrap())
+        };
+        let (mut slot, mut offset) = (0, 0);
+        for data_descs in [2032, 1168] {
+            for number in 0..data_descs {
+                let barrier = if number == data_descs - 1 { 1 << 26 } else { 0 };
+                let [low, high] = halves(source, offset);
+                assert_eq!(tx[slot], [0x0d00_0000, 0x0108_0003 | barrier, low, high]);
+                let [low, high] = halves(target, offset);
+                assert_eq!(rx[slot], [0x0100_0000, 0, low, high]);
+                slot += 1;
+                offset += 65_536;
+            }
+            // The marker, and where it goes: the word behind its source.
+            assert_eq!(tx[slot][..2], [0x0d00_0004, 0x0108_0003]);
+            assert_eq!(rx[slot][..2], [0x0100_0004, 0]);
+            assert_eq!(rx[slot][2], tx[slot][2] + 4);
+            slot += 1;
+        }
+        assert_eq!(offset, SIZE_BYTES);
+        let mut behind = tx[slot..].iter().chain(&rx[slot..]);
+        assert!(behind.all(|desc| *desc == [0; 4]), "{arch}");
+        let state = joined.dma.queue_state(core).unwrap();
+        assert_eq!(
+            (state.next, state.acked, state.announced),
+            (3202, 3202, 3202)
+        );
+    }
+}
+
+/// The scrub relays through HBM, which needs its data barriers.
+#[test]
+fn a_scrub_over_an_engine_in_weak_order_finds_its_pattern() {
+    for arch in Arch::ALL {
+        for seed in 0..8 {
+            let size_bytes = 48 << 20;
+            let layout = MemoryLayout::new(arch, Scale::RegionSize { size_bytes }).unwrap();
+            let config = DeviceConfig {
+                timing: Some(EngineTiming::of(arch)),
+                order: EngineOrder::Weak { seed },
+                ..DeviceConfig::new(DEVICE, layout)
+            };
+            let joined = Joined::with(config, Arc::new(NoSink), |device, _| device);
+            let (core, channel) = (CoreId::new(0), Channel::new(0));
+            let dma = &joined.dma;
+            dma.scrub_start(PID, core, channel, 0x5a5a_5a5a).unwrap();
+            let scrubbed = dma.scrub_wait(core, channel);
+            assert!(scrubbed.is_ok(), "{arch}, seed {seed}: {scrubbed:?}");
+        }
     }
 }

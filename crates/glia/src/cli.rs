@@ -2,6 +2,7 @@
 
 mod bench;
 mod conform;
+mod event_file;
 mod explain;
 mod listener;
 mod printable;

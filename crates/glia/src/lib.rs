@@ -6,12 +6,14 @@
 //! | [`bench`](mod@bench) | measures what device memory costs, beside the reference's loop in the same run |
 //! | [`conform`] | replays recorded answers of the reference driver against ours and names every difference |
 //! | [`machine`] | joins devices, driver and processes |
+//! | [`events`] | keeps what a machine tells of itself, in memory or in a file |
 //! | [`faults`] | reads plan files: what is to fail in a run, and how often |
 //! | [`workload`], [`play`](mod@play) | reads what a program does to device memory, and does it |
 //! | [`explain`](mod@explain) | reads logs of the runtime and says what ran out of memory, where, and what held it |
 
 pub mod bench;
 pub mod conform;
+pub mod events;
 pub mod explain;
 pub mod faults;
 pub mod machine;

@@ -20,11 +20,12 @@ mod pattern;
 pub mod report;
 mod written;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::sync::Arc;
 
 use glia_abi::addr::access_fits;
+use glia_abi::event::{NoSink, Sink};
 use glia_abi::handle::{DeviceId, Pid};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
@@ -179,14 +180,19 @@ pub enum PlayError {
 /// [`PlayError`] if the workload cannot be run to its end. An operation that fails is no error but
 /// [`Played::failure`].
 pub fn play(source: impl BufRead) -> Result<Played, PlayError> {
-    play_under(source, None)
+    play_under(source, None, Arc::new(NoSink))
 }
 
-/// The same, while a plan orders faults, from the moment at which the machine is switched on.
+/// The same, while a plan orders faults and a sink hears the events, both from the moment at which
+/// the machine is switched on until it is gone.
 ///
 /// # Errors
 /// As [`play`], and [`PlayError::Faults`].
-pub fn play_under(source: impl BufRead, faults: Option<&PlanFile>) -> Result<Played, PlayError> {
+pub fn play_under(
+    source: impl BufRead,
+    faults: Option<&PlanFile>,
+    sink: Arc<dyn Sink>,
+) -> Result<Played, PlayError> {
     let mut reader = Reader::new(source)?;
     let header = reader.header();
     let laid = faults
@@ -194,6 +200,7 @@ pub fn play_under(source: impl BufRead, faults: Option<&PlanFile>) -> Result<Pla
         .transpose()?;
     let mut config = MachineConfig {
         devices: header.devices,
+        sink,
         ..MachineConfig::new(header.model)
     };
     if let Some(laid) = &laid {
@@ -225,7 +232,8 @@ struct Player {
     machine: Machine,
     runtime: Runtime,
     memo: Arc<Memo>,
-    objects: HashMap<String, Object>,
+    /// In an order, so that what lives at the end is given back in the same one in each run.
+    objects: BTreeMap<String, Object>,
     counts: Counts,
     /// Bytes on their way; empty between operations, kept for its room.
     piece: Vec<u8>,
@@ -287,7 +295,7 @@ impl Player {
             machine: machine.clone(),
             runtime,
             memo,
-            objects: HashMap::new(),
+            objects: BTreeMap::new(),
             counts: Counts::default(),
             piece: Vec::new(),
             wanted: Vec::new(),

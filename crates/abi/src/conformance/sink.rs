@@ -3,10 +3,11 @@
 use super::{Must, Violation, hold};
 use crate::addr::{BusAddr, RegOffset};
 use crate::event::{CommandClass, EngineFault, Event, Ids, Sink};
+use crate::fault::PairFault;
 use crate::handle::{ChunkId, CoreId, DeviceId, EngineId, McHandle, Pid, QueueId};
 use crate::mem::Location;
 use crate::port::NotCompleted;
-use crate::sched::Tick;
+use crate::sched::{Micros, Tick};
 use crate::udma::Direction;
 use crate::usage::Category;
 
@@ -134,11 +135,17 @@ fn everything() -> Vec<Heard> {
             tx_size_bytes: 1,
             rx_size_bytes: 65_536,
         },
+        EngineFault::UnequalCounts {
+            tx_descs: 3,
+            rx_descs: 2,
+        },
         EngineFault::Address {
             direction,
             at,
             size_bytes,
         },
+        EngineFault::Aborted { at },
+        EngineFault::Uncorrectable { at },
         EngineFault::Unimplemented {
             direction,
             len_ctrl: u32::MAX,
@@ -207,6 +214,23 @@ fn everything() -> Vec<Heard> {
         },
     ];
     let faults = stopped.map(|fault| Event::Stopped { fault });
+    let ordered = [
+        PairFault::Hang,
+        PairFault::Lost,
+        PairFault::Late(Micros(u64::MAX)),
+        PairFault::RetiredLate(Micros(1)),
+        PairFault::Flipped {
+            offset_bytes: u64::MAX,
+            size_bytes,
+            mask: 0x80,
+        },
+        PairFault::Abort,
+        PairFault::Uncorrectable,
+    ];
+    let orders = ordered.map(|fault| Event::Ordered {
+        index: u64::MAX,
+        fault,
+    });
     // Each with no ids and with many, at three times.
     [Ids::default(), full]
         .into_iter()
@@ -214,7 +238,7 @@ fn everything() -> Vec<Heard> {
             [Tick(0), Tick(u64::MAX), Tick(1)]
                 .into_iter()
                 .flat_map(move |at| {
-                    let all = events.into_iter().chain(faults);
+                    let all = events.into_iter().chain(faults).chain(orders);
                     all.map(move |event| (at, ids, event))
                 })
         })

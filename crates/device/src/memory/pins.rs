@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use glia_abi::addr::{HostPa, Span};
+use glia_abi::chance::Chance;
 use glia_abi::fault::{FaultPoint, Faults};
 use glia_abi::handle::PinId;
 use glia_abi::transport::{PinFault, PinnedUser};
@@ -279,16 +280,13 @@ fn scattered(
     spans
 }
 
-/// Fisher and Yates, with the numbers of splitmix64.
-fn shuffle(order: &mut [u64], mut state: u64) {
+/// Fisher and Yates.
+fn shuffle(order: &mut [u64], seed: u64) {
+    let mut chance = Chance::new(seed);
     for index in (1..order.len()).rev() {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut drawn = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        drawn = (drawn ^ (drawn >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        drawn ^= drawn >> 31;
         // CAST: at most `index`, a usize.
         #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
-        let other = (drawn % (index as u64 + 1)) as usize;
+        let other = chance.below(index as u64 + 1) as usize;
         order.swap(index, other);
     }
 }

@@ -49,6 +49,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{Builder, Thread};
 
+use glia_abi::chance::Chance;
 use glia_abi::handle::WorkerId;
 use glia_abi::sched::{Micros, Poll, Sched, Tick, WaitOn, Worker};
 
@@ -82,7 +83,7 @@ pub struct VirtualSched {
 }
 
 struct State {
-    random: Random,
+    random: Chance,
     workers: Workers,
     runnable: Vec<Task>,
     /// By time, then in the order in which they were entered.
@@ -182,26 +183,6 @@ impl Baton {
     }
 }
 
-/// The generator of all decisions: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// One of the first `count` numbers; 0 of none.
-    fn below(&mut self, count: u64) -> u64 {
-        let wide = u128::from(self.next()) * u128::from(count);
-        // CAST: the upper half of a product is smaller than either factor.
-        (wide >> 64) as u64
-    }
-}
-
 impl VirtualSched {
     /// A scheduler at time 0, with no workers, whose decisions follow from the seed.
     #[must_use]
@@ -210,7 +191,7 @@ impl VirtualSched {
             clock: AtomicU64::new(0),
             next_key: AtomicU64::new(0),
             state: Mutex::new(State {
-                random: Random(seed),
+                random: Chance::new(seed),
                 workers: Workers::default(),
                 runnable: Vec::new(),
                 timers: BTreeMap::new(),

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Each pair has a point in time for its read and one for its write, which are fixed when it is taken
-//! on. In strict order they follow those of its predecessor. In weak order chance spreads them, and
-//! only barriers hold them back:
+//! on. In strict order they follow those of its predecessor. In weak order chance spreads them. Writes
+//! to host memory go one way and those to HBM another: on either they keep their order, and a
+//! marker in host memory overtakes data for HBM. Beyond that only barriers hold them back:
 //!
 //! | barrier | what it keeps |
 //! | --- | --- |
@@ -50,8 +51,8 @@ pub(crate) struct Flight {
     free_at: Tick,
     /// No later write comes before this.
     floor: Tick,
-    /// The latest write of all.
-    last_write: Tick,
+    /// The latest write to HBM, and to host memory.
+    last_writes: [Tick; 2],
     chance: Option<Chance>,
     /// Nothing more is taken on until a reset, by order.
     hangs: bool,
@@ -139,7 +140,7 @@ impl Flight {
             begin = begin.after(delay);
         }
         if tx.len_ctrl.data_barrier() {
-            begin = begin.max(self.last_write);
+            begin = begin.max(self.last_write());
         }
         let (mut read_at, mut write_at) = (
             plus(begin, timing.latency_ns),
@@ -157,18 +158,19 @@ impl Flight {
             read_at = plus(read_at, chance.below(spread_ns));
             write_at = plus(read_at, moving_ns.saturating_add(chance.below(spread_ns)));
         }
-        write_at = write_at.max(self.floor);
+        let way = usize::from(bus.is_host(pair.target));
+        write_at = write_at.max(self.floor).max(self.last_writes[way]);
         if rx.len_ctrl.strong_order() || bus.order == EngineOrder::Strict {
-            write_at = write_at.max(self.last_write);
+            write_at = write_at.max(self.last_write());
         }
         self.free_at = match bus.order {
             EngineOrder::Strict => write_at,
             // The next one may overtake it.
             EngineOrder::Weak { .. } => plus(begin, moving_ns),
         };
-        self.last_write = self.last_write.max(write_at);
+        self.last_writes[way] = write_at;
         if tx.meta_ctrl.write_barrier() {
-            self.floor = self.last_write;
+            self.floor = self.last_write();
         }
         self.pairs.push_back(InFlight {
             pair,
@@ -177,6 +179,11 @@ impl Flight {
             stage: Stage::Waiting,
             fault,
         });
+    }
+
+    fn last_write(&self) -> Tick {
+        let [hbm, host] = self.last_writes;
+        hbm.max(host)
     }
 
     /// Does the first thing that is due.

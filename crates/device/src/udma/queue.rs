@@ -388,6 +388,11 @@ impl Queue {
             });
         }
         let total = posted + u64::from(count);
+        if direction == Direction::Tx
+            && let Some(fault) = self.unequal(posted, total)
+        {
+            return self.stop(fault);
+        }
         if direction == Direction::Tx && self.bus.faults.is_armed() {
             lock(&self.batches).push_back(Announced {
                 pairs: posted..total,
@@ -405,6 +410,20 @@ impl Queue {
         if self.ready() > 0 {
             self.kick();
         }
+    }
+
+    /// What is wrong with a doorbell of TX, from `posted` to `total`: RX was rung since the last one,
+    /// and for another number. Packets of several descriptors are not pairs. RX behind TX is credit
+    /// that is still to come.
+    fn unequal(&self, posted: u64, total: u64) -> Option<EngineFault> {
+        let [tx, rx] = &self.sides;
+        let since = |side: &Side, position: u64| {
+            position.saturating_sub(side.origin.load(Ordering::Relaxed))
+        };
+        let rx_descs = since(rx, rx.posted.load(Ordering::Acquire));
+        let tx_descs = since(tx, total);
+        (rx_descs > since(tx, posted) && rx_descs != tx_descs)
+            .then_some(EngineFault::UnequalCounts { tx_descs, rx_descs })
     }
 
     /// Executes one pair, at this slot of either ring; `ahead` are the descriptors behind `rx`.
@@ -556,7 +575,9 @@ impl Queue {
             self.stop_silently();
             return None;
         }
-        let more = goes_on && flight.has_room() && self.ready() > flight.len();
+        // What is wrong is told when everything before it is done.
+        let is_wrong = !goes_on && flight.len() == 0;
+        let more = is_wrong || goes_on && flight.has_room() && self.ready() > flight.len();
         if more { Some(now) } else { flight.due() }
     }
 

@@ -10,7 +10,7 @@ use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, NoFaults, PairFault, Trig
 use glia_abi::port::{DmaMemory, NotCompleted};
 use glia_abi::regs::QueueReg;
 use glia_abi::sched::{Micros, Sched, Tick};
-use glia_abi::udma::{Barrier, Direction};
+use glia_abi::udma::{Barrier, Direction, TxDesc};
 use glia_device::{DeviceConfig, EngineOrder, EngineTiming, PinLayout};
 use proptest::prelude::*;
 
@@ -100,9 +100,12 @@ fn one_seed_gives_one_order_and_another_seed_another() {
         let rig = weak(seed);
         let mut queue = Queue::new(&rig, 32, 0);
         let source = rig.bus(rig.alloc(65_536));
-        for part in 0..12 {
+        // One and the other way: on either the order is kept.
+        let back = rig.bus(rig.alloc(65_536));
+        for part in 0..6 {
             let target = HBM.checked_add(part * 65_536).unwrap();
             queue.stage(source, target, 65_536);
+            queue.stage(source, back, 65_536);
         }
         queue.stage_marker_behind(Barrier::StrongOrder);
         queue.ring_both(13);
@@ -147,6 +150,41 @@ fn a_copy_takes_its_latency_and_its_bytes_and_the_looks_count_it() {
     // 4 x (0.5 + 1) and 0.5 microseconds; the first look comes after 1, then one each.
     assert_eq!(queue.wait(), Ok(1 + 6));
     assert_eq!(rig.sched.now(), Tick(6_500));
+}
+
+#[test]
+fn what_is_wrong_behind_good_pairs_stops_the_queue_when_they_are_done() {
+    let timed = DeviceConfig {
+        timing: Some(EngineTiming::of(Arch::V2)),
+        ..config()
+    };
+    let order = EngineOrder::Weak { seed: 4 };
+    for config in [config(), timed, DeviceConfig { order, ..config() }] {
+        for good in [1, 3, 20] {
+            let rig = Rig::with(config, PinLayout::Contiguous, Arc::new(NoFaults));
+            let mut queue = Queue::new(&rig, 32, 0);
+            let source = rig_zeros(&rig);
+            for _ in 0..good {
+                queue.stage(source, HBM, 64);
+            }
+            let (tx, rx) = queue.pair(source, HBM, 64);
+            let tx = TxDesc {
+                len_ctrl: tx.len_ctrl.with_length(65),
+                ..tx
+            };
+            queue.stage_pair(tx, rx);
+            queue.stage_marker();
+            queue.ring_both(good + 2);
+            assert_eq!(queue.wait().unwrap_err().reason, NotCompleted::Stopped);
+            assert_eq!(queue.pointer(Direction::Tx, QueueReg::Drhp), (good, 1));
+            let lengths = EngineFault::Lengths {
+                tx_size_bytes: 65,
+                rx_size_bytes: 64,
+            };
+            let stopped = Event::Stopped { fault: lengths };
+            assert!(rig.heard.take().contains(&stopped), "{good} good ones");
+        }
+    }
 }
 
 struct Broken {

@@ -305,6 +305,36 @@ fn a_ring_that_cannot_be_read_stops_the_queue_at_its_first_descriptor_outside() 
 }
 
 #[test]
+fn doorbells_of_unequal_counts_stop_the_queue() {
+    let rig = Rig::small();
+    for (rx_descs, tx_descs) in [(2, 3), (3, 2)] {
+        let mut queue = Queue::new(&rig, 7, rx_descs);
+        let source = rig.bus(rig.alloc(4096));
+        for _ in 0..3 {
+            queue.stage(source, HBM, 16);
+        }
+        rig.heard.take();
+        queue.ring(Direction::Rx, rx_descs);
+        queue.ring(Direction::Tx, tx_descs);
+        let fault = EngineFault::UnequalCounts {
+            tx_descs: tx_descs.into(),
+            rx_descs: rx_descs.into(),
+        };
+        assert_eq!(stopped_once(&queue), fault);
+        // RX behind TX is late credit, and wrong only if more is announced on top of it.
+        queue.reset();
+        for _ in 0..2 {
+            queue.stage(source, HBM, 16);
+        }
+        queue.stage_marker();
+        queue.ring(Direction::Tx, 3);
+        queue.ring(Direction::Rx, 1);
+        queue.ring(Direction::Rx, 2);
+        assert_eq!(queue.wait(), Ok(1));
+    }
+}
+
+#[test]
 fn a_stopped_queue_ignores_doorbells_until_both_sides_were_reset() {
     let rig = Rig::small();
     let mut queue = Queue::new(&rig, 32, 0);

@@ -26,6 +26,7 @@ use super::budget::Platform;
 use super::context::WaitHandle;
 use super::lane::{H2tRing, Lane, Links};
 use super::marker::Markers;
+use super::reset::ResetQueue;
 use super::split::Run;
 use crate::reset::Resets;
 use crate::ring::{QueuePair, RingMemory};
@@ -214,6 +215,7 @@ impl Driver {
             profile: &v2::PROFILE,
             platform: Platform::Hardware,
             resets: Resets::new(Tick(0)),
+            requests: ResetQueue::new(&v2::PROFILE, Platform::Hardware, false, &*machine),
             port: Arc::clone(&machine) as _,
             host: Arc::clone(&machine) as _,
             sched: Arc::clone(&machine) as _,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
+use glia_abi::chance::Chance;
 use glia_abi::fault::NoFaults;
 use glia_abi::handle::{DeviceId, Pid};
 use glia_abi::params::ModuleParams;
@@ -26,17 +27,15 @@ const TARGET: u64 = 8 << 10;
 const TARGET_IN_HOST: u64 = 1 << 20;
 
 /// Random numbers that are the same in every run.
-struct Dice(u64);
+struct Dice(Chance);
 
 impl Dice {
     fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed ^ mixed >> 31
+        self.0.number()
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
+        self.0.below(end)
     }
 
     /// True once in so many times.
@@ -167,7 +166,7 @@ struct Tally {
 fn fuzz(arch: Arch) -> Tally {
     let world = world(arch);
     let rig = &world.rig;
-    let mut dice = Dice(u64::from(arch.profile().engines));
+    let mut dice = Dice(Chance::new(u64::from(arch.profile().engines)));
     let mut tally = Tally::default();
     let windows = [rig.host(TARGET_IN_HOST), hbm(0)];
     let before: Vec<u8> = (0..WINDOW).map(|_| dice.roll() as u8).collect();

@@ -70,7 +70,7 @@ impl HostMemory for TestHost {
     }
 }
 
-/// Strikes once, at the n-th question, whatever it is about.
+/// Strikes once, at the n-th question about kernel memory.
 pub(crate) struct NthFault {
     nth: u64,
     asked: AtomicU64,
@@ -90,8 +90,16 @@ impl NthFault {
 }
 
 impl Faults for NthFault {
-    fn strikes(&self, _point: FaultPoint) -> bool {
-        self.asked.fetch_add(1, Ordering::Relaxed) == self.nth
+    fn strikes(&self, point: FaultPoint) -> bool {
+        let is_kernel_memory = matches!(
+            point,
+            FaultPoint::Alloc
+                | FaultPoint::ChunkRecord
+                | FaultPoint::HandleTable
+                | FaultPoint::HandlePage
+                | FaultPoint::Pool
+        );
+        is_kernel_memory && self.asked.fetch_add(1, Ordering::Relaxed) == self.nth
     }
 }
 

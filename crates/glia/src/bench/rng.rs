@@ -1,28 +1,22 @@
-//! Randomness that is the same in every run: splitmix64 from a fixed seed.
+//! Randomness that is the same in every run.
+
+use glia_abi::chance::Chance;
 
 /// Where every random sequence of the benches starts.
 pub const SEED: u64 = 0x611A_BE0C_2027_0001;
 
-/// A splitmix64 generator.
-pub(super) struct Rng(u64);
+/// The numbers of the benches.
+pub(super) struct Rng(Chance);
 
 impl Rng {
     /// The generator of the benches, at its start.
     pub(super) fn seeded() -> Self {
-        Self(SEED)
+        Self(Chance::new(SEED))
     }
 
-    /// A number below `limit`, 0 if that is 0. The bias is below `limit` in 2^64.
+    /// A number below `limit`, 0 if that is 0.
     pub(super) fn below(&mut self, limit: usize) -> usize {
-        let scaled = (u128::from(self.next()) * limit as u128) >> 64;
-        usize::try_from(scaled).unwrap_or(0)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        usize::try_from(self.0.below(limit as u64)).unwrap_or(0)
     }
 }
 

@@ -3,16 +3,19 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use glia::faults::{PlanFile, RuleReport};
 use glia::play::report::{RUN_FORMAT, RunReport};
 use glia::play::{Found, Played, play_under};
+use glia_abi::event::{Detail, NoSink, Sink};
 use glia_runtime::dml::ReportProfile;
 
 use super::Outcome;
+use super::event_file::EventFile;
 use super::listener::Listener;
 use super::printable::{printable, printable_message};
 
@@ -30,8 +33,10 @@ Examples:
   generate | glia run --json - | jq .failure     from standard input, for machines
   glia run --faults examples/faults-late-marker.toml examples/first-tensor.jsonl
                                                  while faults happen on order, and how often each did
+  glia run --events events.jsonl examples/first-tensor.jsonl
+                                                 and all that driver and device did, line by line
 
-Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, or a workload or fault plan that cannot be used.")]
+Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or an event file that cannot be written.")]
 pub(crate) struct Run {
     /// Workloads; \"-\" is standard input
     #[arg(required = true, value_name = "WORKLOAD")]
@@ -42,9 +47,41 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
 
+    /// Write what driver and device do to this file, as JSON Lines (docs/formats/events.md)
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+
+    /// How much of it
+    #[arg(
+        long,
+        value_name = "DETAIL",
+        value_enum,
+        default_value = "batches",
+        requires = "events"
+    )]
+    events_detail: EventsDetail,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+/// How much the event file has.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum EventsDetail {
+    /// Everything but single descriptors
+    Batches,
+    /// Every descriptor pair as well
+    Descriptors,
+}
+
+impl From<EventsDetail> for Detail {
+    fn from(detail: EventsDetail) -> Self {
+        match detail {
+            EventsDetail::Batches => Self::Batches,
+            EventsDetail::Descriptors => Self::Descriptors,
+        }
+    }
 }
 
 /// All runs, as `--json` prints them.
@@ -57,14 +94,32 @@ struct Document {
 impl Run {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
         let faults = self.faults.as_deref().map(plan).transpose()?;
+        let detail = self.events_detail.into();
+        let create = |file| EventFile::create(file, detail);
+        let mut events = self.events.as_deref().map(create).transpose()?;
         let mut out = BufWriter::new(Listener::new(io::stdout().lock()));
         let mut outcome = Outcome::AsHoped;
         let mut runs = Vec::new();
         for workload in &self.workloads {
             let name = printable(&name(workload));
+            let log = events.as_ref().map(|file| file.log(&name)).transpose()?;
+            let sink: Arc<dyn Sink> = match &log {
+                Some(log) => Arc::clone(log) as _,
+                None => Arc::new(NoSink),
+            };
             let played = open(workload)
                 .map_err(anyhow::Error::from)
-                .and_then(|source| Ok(play_under(source, faults.as_ref())?));
+                .and_then(|source| Ok(play_under(source, faults.as_ref(), sink)?));
+            let finished = match (&events, &log) {
+                (Some(file), Some(log)) => file.finish(log),
+                _ => Ok(()),
+            };
+            if let Err(error) = finished {
+                outcome = Outcome::Unusable;
+                // The runs go on; nothing is written behind a line that may be cut.
+                events = None;
+                let _ = writeln!(io::stderr(), "glia: {error:#}");
+            }
             match played {
                 Ok(played) => {
                     if played.failure.is_some() {

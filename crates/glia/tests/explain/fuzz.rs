@@ -2,19 +2,16 @@
 
 use glia::explain::report::Report;
 use glia::explain::{explain, tell};
+use glia_abi::chance::Chance;
 
 use super::printer::{ListReport, TableReport};
 
-/// splitmix64: the same numbers at every run.
-struct Numbers(u64);
+/// The same numbers at every run.
+struct Numbers(Chance);
 
 impl Numbers {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((mixed ^ (mixed >> 31)) % end.max(1) as u64).unwrap()
+        usize::try_from(self.0.below(end as u64)).unwrap()
     }
 }
 
@@ -77,7 +74,7 @@ fn read(log: &[u8]) -> Vec<Report> {
 
 #[test]
 fn bytes_of_any_kind_are_read() {
-    let mut numbers = Numbers(1);
+    let mut numbers = Numbers(Chance::new(1));
     for length in 0..400 {
         let log: Vec<u8> = (0..length * 3)
             .map(|_| u8::try_from(numbers.below(256)).unwrap())
@@ -88,7 +85,7 @@ fn bytes_of_any_kind_are_read() {
 
 #[test]
 fn words_in_any_order_are_read() {
-    let mut numbers = Numbers(2);
+    let mut numbers = Numbers(Chance::new(2));
     for _ in 0..4000 {
         let count = numbers.below(60);
         let log: String = (0..count)
@@ -102,7 +99,7 @@ fn words_in_any_order_are_read() {
 
 #[test]
 fn a_real_report_with_damage_is_read() {
-    let mut numbers = Numbers(3);
+    let mut numbers = Numbers(Chance::new(3));
     let whole = ListReport::sample(7, 0, 1).whole() + &TableReport::sample(8, 1, [2, 3]).whole();
     for _ in 0..2000 {
         let mut log = whole.clone().into_bytes();

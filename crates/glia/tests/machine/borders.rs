@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use glia::machine::{Machine, MachineConfig, Model};
+use glia_abi::chance::Chance;
 use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
 use glia_abi::mem::Location;
 use glia_abi::transport::Mapping;
@@ -19,17 +20,15 @@ const GUARD: [u8; 128] = [0xa5; 128];
 const MARGIN: u64 = GUARD.len() as u64;
 
 /// Random numbers that are the same in every run.
-struct Dice(u64);
+struct Dice(Chance);
 
 impl Dice {
     fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed ^ mixed >> 31
+        self.0.number()
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
+        self.0.below(end)
     }
 
     /// Up to 3 bytes from a border, either way.
@@ -144,7 +143,7 @@ fn copies_around_pages_and_descriptors_are_exact_in_every_direction() {
     const COPIES: usize = 240;
     const CHUNK: u64 = 6 * DESC;
     on_every_generation(|device, last_core| {
-        let mut dice = Dice(device.profile().host_base);
+        let mut dice = Dice(Chance::new(device.profile().host_base));
         let memories = [
             Memory::new(device, Location::Host, 0, CHUNK),
             Memory::new(device, Location::Host, last_core, CHUNK),
@@ -156,8 +155,8 @@ fn copies_around_pages_and_descriptors_are_exact_in_every_direction() {
             let (source, target) = (number % 4, (number + 1 + number / 4 % 3) % 4);
             let border = [1, PAGE, DESC, 2 * DESC][usize::try_from(dice.below(4)).unwrap()];
             let offset = |dice: &mut Dice| {
-                let border = [MARGIN, PAGE, DESC, 2 * DESC];
-                dice.near(border[usize::try_from(dice.0 % 4).unwrap()]) + 3
+                let which = usize::try_from(dice.below(4)).unwrap();
+                dice.near([MARGIN, PAGE, DESC, 2 * DESC][which]) + 3
             };
             let it = Move {
                 size_bytes: dice.near(border).max(1),
@@ -174,7 +173,7 @@ fn copies_around_pages_and_descriptors_are_exact_in_every_direction() {
 fn copies_around_a_full_batch_are_exact_in_every_direction() {
     const CHUNK: u64 = BATCH + 2 * PAGE;
     on_every_generation(|device, last_core| {
-        let mut dice = Dice(device.profile().engines.into());
+        let mut dice = Dice(Chance::new(device.profile().engines.into()));
         let [host, hbm] = [Location::Host, Location::Device];
         for (from, to, size_bytes, asynchronous) in [
             (host, hbm, BATCH + 3, false),

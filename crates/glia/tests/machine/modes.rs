@@ -30,9 +30,8 @@ fn machine(model: Model, mode: SchedMode, sink: Arc<dyn Sink>) -> Machine {
         scale: Scale::RegionSize {
             size_bytes: 64 << 20,
         },
-        mode,
         sink,
-        ..MachineConfig::new(model)
+        ..MachineConfig::new(model).with_mode(mode)
     };
     Machine::new(config).unwrap()
 }

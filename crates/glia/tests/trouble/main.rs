@@ -1,6 +1,7 @@
 //! Machines in which things fail on order.
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "the helpers of a test fail it by panicking, too"
 )]
 

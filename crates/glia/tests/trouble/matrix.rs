@@ -188,6 +188,7 @@ impl<'a> Ready<'a> {
             Operation::Reset => {
                 // Of another core, which disturbs this one's copies on V2.
                 client.reset_begin(1 << 1)?;
+                self.rig.await_running_reset();
                 let copied = client.copy(self.chunks[0], self.chunks[1], self.size_bytes());
                 client.reset_wait()?;
                 copied

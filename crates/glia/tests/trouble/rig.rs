@@ -10,6 +10,8 @@ use glia_abi::fault::{FaultPlan, Faults};
 use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
 use glia_abi::ioctl;
 use glia_abi::mem::Location;
+use glia_abi::port::Port;
+use glia_abi::regs::{FirmwareReg, RESET_RUNS_BIT};
 use glia_abi::transport::{OpenMode, Transport};
 use glia_abi::usage::Category;
 use glia_driver::dma::{Place, QueueState};
@@ -60,6 +62,20 @@ impl Rig {
         let process = self.machine.process(Pid::new(pid));
         let device = Device::open(Arc::clone(&process) as Arc<_>, DEVICE)?;
         Ok(Client { device, process })
+    }
+
+    /// Lets others run until the firmware is at work on a reset.
+    pub(crate) fn await_running_reset(&self) {
+        let profile = self.machine.arch().profile();
+        let device = &self.machine.devices()[0];
+        let status = FirmwareReg::Status.at(profile);
+        for _ in 0..1000 {
+            if device.reg_read(status) & RESET_RUNS_BIT != 0 {
+                return;
+            }
+            self.machine.sched().pause();
+        }
+        panic!("no reset has begun");
     }
 
     pub(crate) fn rest(&self) -> Rest {

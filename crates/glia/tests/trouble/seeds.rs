@@ -155,7 +155,11 @@ fn ten_thousand_seeds_leave_no_wrong_byte_and_nothing_behind() {
                     if seed >= SEEDS {
                         break;
                     }
-                    let arch = if seed % 2 == 0 { Arch::V2 } else { Arch::V3 };
+                    let arch = if seed.is_multiple_of(2) {
+                        Arch::V2
+                    } else {
+                        Arch::V3
+                    };
                     run(arch, seed);
                 }
             });

@@ -1,0 +1,168 @@
+//! All events as JSON Lines.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::sched::Tick;
+use serde::Serialize;
+
+use super::line::Line;
+
+/// The name of the format, which the first line of a log begins with.
+pub const EVENT_FORMAT: &str = "glia-events";
+/// Its version. Events and keys may be added without a new one.
+pub const EVENT_VERSION: u32 = 1;
+
+/// Writes a header and then a line for each event.
+///
+/// A write that fails ends the log: the first error is kept, later events are heard and dropped. So
+/// whoever builds a log asks it in the end how it went, with [`finish`](Self::finish). A writer
+/// should be buffered, and must not use the machine.
+pub struct EventLog<W> {
+    detail: Detail,
+    state: Mutex<State<W>>,
+}
+
+struct State<W> {
+    out: W,
+    /// The line that is being written; kept for its room.
+    line: Vec<u8>,
+    written: u64,
+    error: Option<io::Error>,
+}
+
+#[derive(Serialize)]
+struct Header<'a> {
+    format: &'static str,
+    version: u32,
+    detail: &'static str,
+    run: &'a str,
+}
+
+impl<W: Write> EventLog<W> {
+    /// A log that wants to hear so much. `run` says in its header what it is a log of.
+    #[must_use]
+    pub fn new(out: W, detail: Detail, run: &str) -> Self {
+        let mut state = State {
+            out,
+            line: Vec::new(),
+            written: 0,
+            error: None,
+        };
+        state.put(&Header {
+            format: EVENT_FORMAT,
+            version: EVENT_VERSION,
+            detail: match detail {
+                Detail::Nothing => "nothing",
+                Detail::Batches => "batches",
+                Detail::Descriptors => "descriptors",
+            },
+            run,
+        });
+        Self {
+            detail,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Flushes, and says how many events have been written so far.
+    ///
+    /// # Errors
+    /// The first error of the writer. What is in the log then ends with a line that may be cut.
+    pub fn finish(&self) -> io::Result<u64> {
+        let mut state = self.state();
+        if state.error.is_none() {
+            state.error = state.out.flush().err();
+        }
+        match &state.error {
+            // The error stays: it is the same for everybody who asks.
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            None => Ok(state.written),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<W>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Write + Send> Sink for EventLog<W> {
+    fn detail(&self) -> Detail {
+        self.detail
+    }
+
+    fn event(&self, at: Tick, ids: &Ids, event: &Event) {
+        let mut state = self.state();
+        let n = state.written;
+        state.put(&Line { n, at, ids, event });
+        state.written += 1;
+    }
+}
+
+impl<W: Write> State<W> {
+    fn put(&mut self, line: &impl Serialize) {
+        if self.error.is_some() {
+            return;
+        }
+        self.line.clear();
+        // First into memory: an error of the writer comes out as it is.
+        let result = serde_json::to_writer(&mut self.line, line)
+            .map_err(io::Error::from)
+            .and_then(|()| {
+                self.line.push(b'\n');
+                self.out.write_all(&self.line)
+            });
+        self.error = result.err();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glia_abi::conformance::sink::check;
+
+    use super::*;
+
+    /// A disk with room for so many bytes.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let room = self.0.min(bytes.len());
+            self.0 -= room;
+            match room {
+                0 => Err(io::ErrorKind::StorageFull.into()),
+                _ => Ok(room),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_at_the_end_and_disturbs_nobody() {
+        for room in [0, 10, 200] {
+            let log = EventLog::new(Disk(room), Detail::Descriptors, "x");
+            check(&log).unwrap();
+            for _ in 0..2 {
+                let error = log.finish().unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            }
+        }
+    }
+
+    #[test]
+    fn a_header_and_a_line_for_each_event_are_all_that_is_written() {
+        let log = EventLog::new(Vec::new(), Detail::Batches, "a \"run\"");
+        log.event(Tick(7), &Ids::default(), &Event::Opened);
+        assert_eq!(log.finish().unwrap(), 1);
+        let text = String::from_utf8(log.state().out.clone()).unwrap();
+        assert_eq!(
+            text,
+            "{\"format\":\"glia-events\",\"version\":1,\"detail\":\"batches\",\"run\":\"a \\\"run\\\"\"}\n\
+             {\"n\":0,\"t_ns\":7,\"event\":\"opened\"}\n"
+        );
+    }
+}
