@@ -44,6 +44,8 @@ pub(crate) struct Bus {
     pub(crate) timing: Option<EngineTiming>,
     /// In which order they run.
     pub(crate) order: EngineOrder,
+    /// How often the driver's budget is waited for.
+    pub(crate) patience: u64,
     /// The firmware is resetting something.
     pub(crate) in_reset: AtomicBool,
 }

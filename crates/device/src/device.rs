@@ -48,6 +48,9 @@ pub struct DeviceConfig {
     pub timing: Option<EngineTiming>,
     /// In which order its engines read and write.
     pub order: EngineOrder,
+    /// How often the time that the driver gives a completion may pass before it is over; 1 where
+    /// time is a model. In real time this machine is no silicon, and budgets were made for that.
+    pub patience: u64,
     /// How long its firmware takes for a reset.
     pub reset: Micros,
 }
@@ -63,6 +66,7 @@ impl DeviceConfig {
             hbm_fill: 0,
             timing: None,
             order: EngineOrder::Strict,
+            patience: 1,
             reset: RESET,
         }
     }
@@ -111,6 +115,7 @@ impl Device {
             faults,
             timing: config.timing,
             order: config.order,
+            patience: config.patience.max(1),
             in_reset: AtomicBool::new(false),
         });
         let bar0 = Bar0::new(Arc::clone(&bus), config.reset);

@@ -31,6 +31,10 @@ use glia_driver::memory::MemoryConfig;
 pub use glia_device::sched::{Client, RunError};
 pub use process::Process;
 
+/// In the threaded mode a completion may take so many of the driver's budgets: engines share two
+/// processors with everybody else. What cannot come is told at once all the same.
+const THREADED_PATIENCE: u64 = 50;
+
 /// Which machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Model {
@@ -259,6 +263,10 @@ impl Machine {
                 DeviceConfig {
                     hbm_fill: config.hbm_fill,
                     timing: config.timing,
+                    patience: match config.mode {
+                        SchedMode::Threaded { .. } => THREADED_PATIENCE,
+                        SchedMode::Inline | SchedMode::Virtual { .. } => 1,
+                    },
                     order: config.order,
                     ..DeviceConfig::new(device, layout)
                 },

@@ -24,7 +24,7 @@
 //!
 //! [`Queue::run`]: super::queue
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use glia_abi::chance::Chance;
 use glia_abi::event::EngineFault;
@@ -283,24 +283,76 @@ fn flip(bytes: &mut [u8], offset_bytes: u64, size_bytes: u64, mask: u8) {
     }
 }
 
-/// A head that moves late: pairs up to here are retired, but not seen to be.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LateHead {
-    /// The pair's position.
-    pub(crate) position: u64,
-    /// When it is seen.
-    pub(crate) at: Tick,
+/// Heads that move late: pairs that are retired, and not seen to be until their time has come.
+///
+/// A head stands before the first of them, so one whose time comes no later than that of one before
+/// it does not count: times rise with positions.
+#[derive(Default)]
+pub(crate) struct LateHeads(BTreeMap<u64, Tick>);
+
+impl LateHeads {
+    /// Notes a pair at this position that was done at `now`, if the plan has its head move late.
+    pub(crate) fn note(&mut self, fault: Option<PairFault>, position: u64, now: Tick) {
+        let Some(PairFault::RetiredLate(delay)) = fault else {
+            return;
+        };
+        let at = now.after(delay);
+        self.pass(now);
+        let before = self.0.range(..position).next_back();
+        if before.is_some_and(|(_, &other)| other >= at) {
+            return;
+        }
+        while let Some((&behind, _)) = self.0.range(position..).next().filter(|it| *it.1 <= at) {
+            self.0.remove(&behind);
+        }
+        self.0.insert(position, at);
+    }
+
+    /// Where the head stands at `now`; `None` if none is late.
+    pub(crate) fn first(&mut self, now: Tick) -> Option<u64> {
+        self.pass(now);
+        self.0.first_key_value().map(|(&position, _)| position)
+    }
+
+    /// The queue was reset.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn pass(&mut self, now: Tick) {
+        while self.0.first_entry().is_some_and(|head| *head.get() <= now) {
+            self.0.pop_first();
+        }
+    }
 }
 
-impl LateHead {
-    /// Of a pair that was retired at `now`, if the plan has its head move late.
-    pub(crate) fn ordered(fault: Option<PairFault>, position: u64, now: Tick) -> Option<Self> {
-        match fault {
-            Some(PairFault::RetiredLate(delay)) => Some(Self {
-                position,
-                at: now.after(delay),
-            }),
-            _ => None,
+#[cfg(test)]
+mod tests {
+    use glia_abi::sched::Micros;
+
+    use super::*;
+
+    #[test]
+    fn a_head_stands_before_the_first_late_pair_and_never_goes_back() {
+        let late = |delay| Some(PairFault::RetiredLate(Micros(delay)));
+        let at = |us: u64| Tick(us * 1000);
+        let mut heads = LateHeads::default();
+        // Written in an order of their own.
+        heads.note(late(30), 5, at(0));
+        heads.note(late(100), 3, at(10));
+        heads.note(late(200), 9, at(10));
+        heads.note(None, 4, at(11));
+        let seen = [20, 40, 109, 110, 209, 210].map(|us| heads.first(at(us)));
+        assert_eq!(seen, [Some(3), Some(3), Some(3), Some(9), Some(9), None]);
+    }
+
+    #[test]
+    fn heads_whose_time_has_come_are_forgotten_though_nobody_looks() {
+        let mut heads = LateHeads::default();
+        for position in 0..10_000 {
+            let delay = PairFault::RetiredLate(Micros(1));
+            heads.note(Some(delay), position, Tick(position * 1000));
         }
+        assert_eq!(heads.0.len(), 1);
     }
 }

@@ -48,7 +48,7 @@ use glia_abi::udma::{
 };
 
 use super::copy::{self, Pair, Stretch};
-use super::flight::{Did, Flight, LateHead};
+use super::flight::{Did, Flight, LateHeads};
 use crate::bus::Bus;
 
 /// Pairs that one step executes at most: whoever else has work gets a turn.
@@ -73,7 +73,7 @@ pub(crate) struct Queue {
     running: Mutex<Running>,
     /// While the fault plan has rules: what each doorbell of TX announced.
     batches: Mutex<VecDeque<Announced>>,
-    late_heads: Mutex<VecDeque<LateHead>>,
+    late_heads: Mutex<LateHeads>,
 }
 
 /// What a doorbell of TX announced.
@@ -335,7 +335,8 @@ impl Queue {
             }
         };
         // The last look comes one microsecond after the following budget.
-        let within_us = budget.first.0.saturating_add(budget.following.0);
+        let following_us = budget.following.0.saturating_mul(self.bus.patience);
+        let within_us = budget.first.0.saturating_add(following_us);
         let within = Micros(within_us.saturating_add(1));
         self.waiters.fetch_add(1, Ordering::Relaxed);
         // ORDER: the waiter is counted before it looks; pairs with the fence in `wake`.
@@ -550,8 +551,7 @@ impl Queue {
             Did::Written { place, pair, fault } => {
                 let index = oldest + place as u64;
                 self.tell_moved(index, pair);
-                let late = LateHead::ordered(fault, index, now);
-                lock(&self.late_heads).extend(late);
+                lock(&self.late_heads).note(fault, index, now);
                 // Each is told by itself: others may come between them.
                 self.tell(&Event::Executed {
                     first: index,
@@ -649,20 +649,12 @@ impl Queue {
     /// Where a side's head is seen to be.
     fn head(&self, side: &Side) -> u64 {
         let retired = side.retired.load(Ordering::Acquire);
-        let mut late = lock(&self.late_heads);
-        if late.is_empty() {
+        let Some(late) = lock(&self.late_heads).first(self.bus.sched.now()) else {
             return retired;
-        }
-        let now = self.bus.sched.now();
-        while late.front().is_some_and(|head| head.at <= now) {
-            late.pop_front();
-        }
-        let position = self.side(Direction::Tx).retired.load(Ordering::Acquire);
+        };
         // Positions are those of TX; either side is as far behind.
-        let behind = late
-            .front()
-            .map_or(0, |head| position.saturating_sub(head.position));
-        retired.saturating_sub(behind)
+        let position = self.side(Direction::Tx).retired.load(Ordering::Acquire);
+        retired.saturating_sub(position.saturating_sub(late))
     }
 
     /// The descriptors of a side from a slot on: `count` of them, or the first if the ring leaves

@@ -167,15 +167,22 @@ impl ResetQueue {
             }
             state.ended
         };
-        self.wait(sched, |state| state.ended == ended);
+        let _: Option<()> = self.wait(sched, |state| (state.ended != ended).then_some(()));
     }
 
-    fn wait(&self, sched: &dyn Sched, goes_on: impl Fn(&State) -> bool) {
-        let mut look = || match goes_on(&self.state()) {
-            true => Poll::Pending,
-            false => Poll::Done,
+    /// Waits until there is an answer. It is taken in one look: what is asked for afterwards does not
+    /// change it.
+    fn wait<T>(&self, sched: &dyn Sched, answer: impl Fn(&State) -> Option<T>) -> Option<T> {
+        let mut answered = None;
+        let mut look = || {
+            answered = answer(&self.state());
+            match answered {
+                Some(_) => Poll::Done,
+                None => Poll::Pending,
+            }
         };
         sched.block(self.on, &mut look, None);
+        answered
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -211,7 +218,8 @@ impl State {
 impl Dma {
     /// Asks for a reset of the cores of a bit map, or of the whole device if all bits are set, for
     /// `by`. Returns when their rings are shut; see the [module](self) for what becomes of copies.
-    /// Bits of no core mean nothing. Where the driver leaves resets out (parameter `no_reset`), and
+    /// Bits of no core mean nothing. What the same process has asked for already, and nobody works on
+    /// yet, is not asked for twice. Where the driver leaves resets out (parameter `no_reset`), and
     /// where no core is meant, that is all, and it went well.
     pub fn reset(self: &Arc<Self>, by: Pid, map: u32) {
         let links = &self.links;
@@ -224,6 +232,13 @@ impl Dma {
         }
         let number = {
             let mut state = links.requests.state();
+            let is_device = map == WHOLE_DEVICE;
+            let is_same = |other: &Request| {
+                (other.by, other.cores, other.is_device) == (by, cores, is_device)
+            };
+            if state.requests.iter().skip(1).any(is_same) {
+                return;
+            }
             links.resets.began(links.sched.now());
             state.came += 1;
             let number = state.came;
@@ -231,7 +246,7 @@ impl Dma {
                 number,
                 by,
                 cores,
-                is_device: map == WHOLE_DEVICE,
+                is_device,
                 is_shut: false,
             });
             number
@@ -252,34 +267,37 @@ impl Dma {
         links.sched.kick(*worker);
     }
 
-    /// Waits for all requests of a process, or of anybody, and says how the latest of them ended.
+    /// Waits for all requests of a process, or of anybody, that have come so far, and says how the
+    /// latest of them ended.
     pub fn await_reset(&self, of: Option<Pid>, killed: &dyn Fn() -> bool) -> ResetOutcome {
         let requests = &self.links.requests;
-        let is_theirs = |request: &Request| of.is_none_or(|of| request.by == of);
-        let goes_on = |state: &State| state.requests.iter().any(is_theirs);
-        requests.wait(&*self.links.sched, |state| goes_on(state) && !killed());
-        let state = requests.state();
-        if goes_on(&state) {
-            ResetOutcome::Killed
-        } else {
-            state.verdict(of)
-        }
+        let latest = requests.state().came;
+        let is_meant =
+            |request: &Request| request.number <= latest && of.is_none_or(|of| request.by == of);
+        let answer = requests.wait(&*self.links.sched, |state| {
+            if state.requests.iter().any(is_meant) {
+                killed().then_some(ResetOutcome::Killed)
+            } else {
+                Some(state.verdict(of))
+            }
+        });
+        answer.unwrap_or(ResetOutcome::Killed)
     }
 
     /// Waits while the whole device is being reset, and says whether it can be used: not if the
     /// latest such reset failed (driver 2.27: the device's state).
     pub fn await_device(&self, killed: &dyn Fn() -> bool) -> ResetOutcome {
         let requests = &self.links.requests;
-        let goes_on = |state: &State| state.requests.iter().any(|request| request.is_device);
-        requests.wait(&*self.links.sched, |state| goes_on(state) && !killed());
-        let state = requests.state();
-        if goes_on(&state) {
-            ResetOutcome::Killed
-        } else if state.is_device_dead {
-            ResetOutcome::Failed
-        } else {
-            ResetOutcome::Done
-        }
+        let answer = requests.wait(&*self.links.sched, |state| {
+            if state.requests.iter().any(|request| request.is_device) {
+                return killed().then_some(ResetOutcome::Killed);
+            }
+            Some(match state.is_device_dead {
+                true => ResetOutcome::Failed,
+                false => ResetOutcome::Done,
+            })
+        });
+        answer.unwrap_or(ResetOutcome::Killed)
     }
 
     /// Does what is next for the first request.

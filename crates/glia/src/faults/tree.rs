@@ -66,7 +66,7 @@ impl Value {
 
 /// Reads a TOML document.
 pub(super) fn from_toml(text: &str) -> Result<Node, BadSyntax> {
-    let lines = Lines(text);
+    let lines = Lines::of_text(text);
     match DeTable::parse(text) {
         Ok(table) => Ok(lines.table(table.get_ref(), table.span().start)),
         Err(error) => Err(BadSyntax {
@@ -84,13 +84,19 @@ pub(super) fn from_json(text: &str) -> Result<Node, BadSyntax> {
     })
 }
 
-/// The text in which offsets become lines.
-struct Lines<'a>(&'a str);
+/// Where the lines of a text end.
+struct Lines(Vec<usize>);
 
-impl Lines<'_> {
+impl Lines {
+    fn of_text(text: &str) -> Self {
+        let bytes = text.bytes().enumerate();
+        let ends = bytes.filter_map(|(at, byte)| (byte == b'\n').then_some(at));
+        Self(ends.collect())
+    }
+
+    /// The line of an offset, counted from 1.
     fn of(&self, offset: usize) -> u64 {
-        let before = self.0.as_bytes().iter().take(offset);
-        1 + before.filter(|&&byte| byte == b'\n').count() as u64
+        1 + self.0.partition_point(|&end| end < offset) as u64
     }
 
     fn table(&self, table: &DeTable<'_>, offset: usize) -> Node {

@@ -41,8 +41,7 @@ fn config(model: Model, mode: SchedMode) -> MachineConfig {
         scale: Scale::RegionSize {
             size_bytes: 64 << 20,
         },
-        mode,
-        ..MachineConfig::new(model)
+        ..MachineConfig::new(model).with_mode(mode)
     }
 }
 
@@ -342,4 +341,25 @@ fn with_no_reset_nothing_is_reset_and_all_is_well() {
     assert_eq!(program.byte(ioctl::DEVICE_READY), 1);
     let began = |event: &Event| matches!(event, Event::ResetBegan { .. });
     assert!(!recorder.0.lock().unwrap().iter().any(began));
+}
+
+/// What others ask for while an answer is on its way is nobody's death.
+#[test]
+fn many_that_reset_at_once_are_all_told_that_it_went_well() {
+    let machine = machine(Model::Trn1, SchedMode::Inline, Arc::new(NoFaults));
+    let clients = (0..4).map(|number| {
+        let machine = &machine;
+        let client: Client<'_> = Box::new(move || {
+            let program = Program::new(machine, 10 + number);
+            for _ in 0..100 {
+                program.reset(1);
+                let mut ready = [0xff];
+                let word = ioctl::DEVICE_READY;
+                let answer = program.process.ioctl(program.fd, word, &mut ready, &mut []);
+                assert_eq!((answer, ready), (Ok(0), [1]));
+            }
+        });
+        client
+    });
+    machine.run_clients(clients.collect()).unwrap();
 }

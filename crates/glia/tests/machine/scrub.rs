@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use glia::machine::{Machine, MachineConfig, Model};
+use glia::machine::{Machine, MachineConfig, Model, SchedMode};
 use glia_abi::arch::Scale;
 use glia_abi::errno::Errno;
 use glia_abi::handle::{DeviceId, Fd, Pid};
@@ -18,6 +18,10 @@ const FILL: u8 = 0xee;
 
 /// A machine with channels of 48 MiB.
 fn machine(model: Model) -> Machine {
+    machine_in(SchedMode::Inline, model)
+}
+
+fn machine_in(mode: SchedMode, model: Model) -> Machine {
     Machine::new(MachineConfig {
         scale: Scale::RegionSize { size_bytes: REGION },
         params: ModuleParams {
@@ -25,7 +29,7 @@ fn machine(model: Model) -> Machine {
             ..ModuleParams::default()
         },
         hbm_fill: FILL,
-        ..MachineConfig::new(model)
+        ..MachineConfig::new(model).with_mode(mode)
     })
     .unwrap()
 }
@@ -96,4 +100,24 @@ fn a_process_that_is_gone_has_left_the_channel_free() {
     let fd = other.open(DeviceId::new(0), OpenMode::ReadWrite).unwrap();
     start(&*other, fd, 3, 6).unwrap();
     wait(&*other, fd, 3).unwrap();
+}
+
+/// Sixteen engines share two threads, or chance orders what they do.
+#[test]
+fn a_scrub_ends_well_in_every_mode() {
+    for mode in [SchedMode::THREADED, SchedMode::Virtual { seed: 3 }] {
+        for model in Model::ALL {
+            let machine = machine_in(mode, model);
+            let process = machine.process(Pid::new(7));
+            let fd = process.open(DeviceId::new(0), OpenMode::ReadWrite).unwrap();
+            start(&*process, fd, 1, 0x5555_5555).unwrap();
+            wait(&*process, fd, 1).unwrap();
+            let bytes = bytes(&machine, 1);
+            let scrubbed = &bytes[usize::try_from(CARVEOUT).unwrap()..];
+            assert!(
+                scrubbed.iter().all(|&byte| byte == 0x55),
+                "{mode:?} {model:?}"
+            );
+        }
+    }
 }
