@@ -151,3 +151,20 @@ fn a_machine_without_threads_is_an_error_that_says_so() {
         "0 threads cannot run a machine: 1 to 256 can"
     );
 }
+
+#[test]
+fn a_timing_or_a_weak_order_in_real_time_is_an_error_that_says_so() {
+    let timed = MachineConfig {
+        mode: SchedMode::THREADED,
+        ..MachineConfig::new(Model::Trn1).with_mode(SchedMode::Virtual { seed: 1 })
+    };
+    let untimed = MachineConfig {
+        timing: None,
+        ..timed.clone()
+    };
+    for config in [timed, untimed] {
+        let error = Machine::new(config).err().unwrap();
+        assert!(matches!(error, MachineError::ThreadedTiming));
+        assert!(error.to_string().contains("the inline or the virtual mode"));
+    }
+}

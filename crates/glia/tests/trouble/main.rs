@@ -5,6 +5,7 @@
     reason = "the helpers of a test fail it by panicking, too"
 )]
 
+mod given_back;
 mod matrix;
 mod rig;
 mod seeds;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use glia::machine::{Machine, MachineConfig, Process, SchedMode};
+use glia::machine::{Machine, MachineConfig, Model, Process, SchedMode};
 use glia_abi::arch::{Arch, Scale};
 use glia_abi::errno::Errno;
 use glia_abi::event::Sink;
@@ -39,21 +39,23 @@ pub(crate) struct Rest {
 
 impl Rig {
     pub(crate) fn new(arch: Arch, mode: SchedMode, sink: Arc<dyn Sink>) -> Self {
-        let model = match arch {
-            Arch::V2 => glia::machine::Model::Trn1,
-            Arch::V3 => glia::machine::Model::Trn2,
-            Arch::V4 => glia::machine::Model::Trn3,
-        };
+        Self::with(arch, |config| MachineConfig {
+            sink,
+            ..config.with_mode(mode)
+        })
+    }
+
+    pub(crate) fn with(arch: Arch, change: impl FnOnce(MachineConfig) -> MachineConfig) -> Self {
+        let model = Model::ALL.into_iter().find(|model| model.arch() == arch);
         let plan = Arc::new(FaultPlan::new(1));
         let config = MachineConfig {
             scale: Scale::RegionSize {
                 size_bytes: 512 << 20,
             },
-            sink,
             faults: Arc::clone(&plan) as Arc<dyn Faults>,
-            ..MachineConfig::new(model).with_mode(mode)
+            ..MachineConfig::new(model.unwrap())
         };
-        let machine = Machine::new(config).unwrap();
+        let machine = Machine::new(change(config)).unwrap();
         Self { machine, plan }
     }
 
