@@ -117,14 +117,6 @@ pub enum EngineFault {
         /// The destination side's, in bytes.
         rx_size_bytes: u64,
     },
-    /// A doorbell of the source side announced another number of descriptors than that of the
-    /// destination side before it: unimplemented, as is everything but pairs.
-    UnequalCounts {
-        /// Announced on the source side since its reset.
-        tx_descs: u64,
-        /// Announced on the destination side since its reset.
-        rx_descs: u64,
-    },
     /// A source or a destination lies neither in HBM nor in host memory: a DMA abort.
     Address {
         /// Which side's.

@@ -135,10 +135,6 @@ fn everything() -> Vec<Heard> {
             tx_size_bytes: 1,
             rx_size_bytes: 65_536,
         },
-        EngineFault::UnequalCounts {
-            tx_descs: 3,
-            rx_descs: 2,
-        },
         EngineFault::Address {
             direction,
             at,

@@ -193,10 +193,6 @@ told! { EngineFault:
         "tx_size_bytes": tx_size_bytes,
         "rx_size_bytes": rx_size_bytes,
     }
-    "unequal_counts" Self::UnequalCounts { tx_descs, rx_descs } => {
-        "tx_descs": tx_descs,
-        "rx_descs": rx_descs,
-    }
     "address" Self::Address { direction, at, size_bytes } => {
         "direction": direction.name(),
         "at": hex(at.get()),
