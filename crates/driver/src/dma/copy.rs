@@ -336,9 +336,8 @@ impl<'a> Held<'a> {
         self.set_up_afresh();
     }
 
-    /// Everything that is under way is lost, since the core is to be reset. The queue is stopped
-    /// first: what the batches worked on may be somebody else's from here on.
-    pub(super) fn interrupt(&mut self) {
+    /// Stops the queue, if it has anything to do, and loses that.
+    fn stop_and_lose(&mut self) {
         let why = TimedOut {
             queue: self.ring.pair.queue(),
             reason: NotCompleted::Stopped,
@@ -347,20 +346,19 @@ impl<'a> Held<'a> {
             self.ring.pair.stop(&*self.links.port);
         }
         self.lose(None, why);
+    }
+
+    /// Everything that is under way is lost, since the core is to be reset. The queue is stopped
+    /// first: what the batches worked on may be somebody else's from here on.
+    pub(super) fn interrupt(&mut self) {
+        self.stop_and_lose();
         self.ring.markers.move_on();
     }
 
     /// Everything that is under way is lost and forgotten, since the ring's memory goes. A queue
     /// that has nothing to do is left alone, as in the reference.
     pub(super) fn abandon(&mut self) {
-        let why = TimedOut {
-            queue: self.ring.pair.queue(),
-            reason: NotCompleted::Stopped,
-        };
-        if !self.under_way().is_empty() {
-            self.ring.pair.stop(&*self.links.port);
-        }
-        self.lose(None, why);
+        self.stop_and_lose();
         for slot in Slot::ALL {
             if let Context::InFlight(_) = self.ring.context(slot) {
                 self.turn(slot, Turn::Done);
