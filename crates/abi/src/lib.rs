@@ -3,7 +3,8 @@
 //!
 //! The device model, the driver and the runtime never meet; each talks to the next through the
 //! types and traits of this crate, so any of them can be tested against, or replaced by, the real
-//! thing. Nothing here does I/O, keeps state or takes a lock.
+//! thing. Nothing here does I/O. Nothing keeps state or takes a lock but the fault plan, which
+//! counts, and what a thread works for in the driver.
 //!
 //! | module | what it says |
 //! | --- | --- |
@@ -16,7 +17,8 @@
 //! | [`mem`] | what is said of a mem chunk when it is asked for: location, lifespan |
 //! | [`usage`], [`mem_usage`] | allocation categories and their counters; the runtime's usages and report columns |
 //! | [`errno`], [`nrt`] | the error numbers of the driver; the status codes of the runtime |
-//! | [`fault`] | where a fault can be injected, and who is asked |
+//! | [`fault`] | where a fault can be injected, who is asked, and the plan that answers |
+//! | [`chance`] | chance that is the same in every run |
 //! | [`insight`] | what the pools hold, for whoever explains a failure |
 //! | [`divergence`] | where Glia differs from the reference on purpose |
 //! | [`sync`] | the atomics of shared memory |

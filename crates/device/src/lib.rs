@@ -4,8 +4,9 @@
 //!
 //! A [`Device`] is a Neuron chip as its driver meets it: registers, HBM, and DMA engines that read
 //! descriptors out of host memory and move bytes. A [`HostArena`] is the memory beside it, an
-//! [`AddressSpace`] that of a process, and an [`InlineSched`] decides when the engines work. No
-//! driver is needed: whoever writes descriptors and rings doorbells gets bytes moved.
+//! [`AddressSpace`] that of a process, and a scheduler ([`InlineSched`] or another one of [`sched`])
+//! decides when the engines work. No driver is needed: whoever writes descriptors and rings
+//! doorbells gets bytes moved.
 //!
 //! ```text
 //!   driver ── Port: registers ────────► Device ── bar0 ──► udma ──► queues ─┐

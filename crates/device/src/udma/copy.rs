@@ -25,7 +25,7 @@
 use glia_abi::addr::BusAddr;
 use glia_abi::event::EngineFault;
 use glia_abi::sync::{AtomicU32, Ordering};
-use glia_abi::udma::{Direction, MARKER_SIZE_BYTES, RxDesc};
+use glia_abi::udma::{Direction, MARKER_SIZE_BYTES, RxDesc, TxDesc};
 
 use crate::bus::{Bus, Located};
 use crate::memory::{Bytes, BytesMut, Stores};
@@ -163,6 +163,15 @@ fn store_word(word: &AtomicU32, value: [u8; 4]) {
 }
 
 impl Pair {
+    /// What these two descriptors of one length move.
+    pub(crate) fn of(tx: TxDesc, rx: RxDesc) -> Self {
+        Self {
+            source: tx.source,
+            target: rx.target,
+            size_bytes: tx.len_ctrl.size_bytes(),
+        }
+    }
+
     /// One of its ends is nothing.
     fn abort(self, direction: Direction) -> EngineFault {
         EngineFault::Address {

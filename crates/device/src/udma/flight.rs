@@ -129,11 +129,7 @@ impl Flight {
             return;
         }
         let timing = bus.timing.unwrap_or(EngineTiming::NONE);
-        let pair = Pair {
-            source: tx.source,
-            target: rx.target,
-            size_bytes: tx.len_ctrl.size_bytes(),
-        };
+        let pair = Pair::of(tx, rx);
         let moving_ns = timing.moving_ns(pair.size_bytes);
         let mut begin = self.free_at.max(now);
         if let Some(PairFault::Late(delay)) = fault {

@@ -421,11 +421,7 @@ impl Queue {
         ahead: impl Iterator<Item = RxDesc>,
     ) -> Result<u64, EngineFault> {
         check((tx, tx_slot), (rx, rx_slot))?;
-        let pair = Pair {
-            source: tx.source,
-            target: rx.target,
-            size_bytes: tx.len_ctrl.size_bytes(),
-        };
+        let pair = Pair::of(tx, rx);
         copy::execute(&self.bus, pair, stretch, ahead)?;
         self.tell_moved(index, pair);
         Ok(pair.size_bytes)
