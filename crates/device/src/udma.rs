@@ -8,10 +8,12 @@
 //! follows the state that was asked for. (uncertain: what a disabled or aborted engine does with
 //! its queues; here they go on.)
 
+mod check;
 pub(crate) mod copy;
 pub(crate) mod flight;
 pub(crate) mod queue;
 pub(crate) mod reuse;
+mod side;
 pub(crate) mod timing;
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@
 //! wrote before it (`Release`), so that whoever finds the marker finds the batch. Streaming stores
 //! are not ordered by that; so the copy that makes them fences before it returns, on this thread.
 //!
-//! [`execute`] moves a pair at once; [`read`] and [`write`] are its halves, for a pair that takes time
+//! [`execute`] moves a pair at once; [`read`] and [`write()`] are its halves, for a pair that takes time
 //! (`udma/flight.rs`).
 
 use glia_abi::addr::BusAddr;

@@ -29,34 +29,26 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::fence;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use glia_abi::addr::BusAddr;
 use glia_abi::event::{EngineFault, Event, Ids};
 use glia_abi::fault::{PairAt, PairFault};
 use glia_abi::handle::{QueueId, WorkerId};
 use glia_abi::port::{Budget, NotCompleted, TimedOut};
-use glia_abi::regs::{
-    COUNT_MASK, QUEUE_CFG_RESET, QUEUE_ENABLE_BITS, QUEUE_RESET_BIT, QueueReg, RING_BASE_LOW_MASK,
-    RingPointer,
-};
+use glia_abi::regs::{COUNT_MASK, QUEUE_RESET_BIT, QueueReg, RING_BASE_LOW_MASK};
 use glia_abi::sched::{Micros, Poll, Step, Tick, WaitOn, Worker};
 use glia_abi::sync::{AtomicU32, Ordering};
-use glia_abi::udma::{
-    DESC_SIZE_BYTES, DESC_WORDS, Direction, LenCtrl, MetaCtrl, RingId, RxDesc, TxDesc,
-};
+use glia_abi::udma::{DESC_SIZE_BYTES, DESC_WORDS, Direction, RxDesc, TxDesc};
 
+use super::check::check;
 use super::copy::{self, Pair, Stretch};
 use super::flight::{Did, Flight, LateHeads};
+use super::side::{RLIMIT_MASK_DMB, Side, Slot};
 use crate::bus::Bus;
 
 /// Pairs that one step executes at most: whoever else has work gets a turn.
 const STEP_PAIRS: u64 = 64;
-/// The bit of the rate-limit mask that keeps data memory barriers from taking effect.
-const RLIMIT_MASK_DMB: u32 = 0b100;
-/// The rate-limit mask after power-on.
-const RLIMIT_MASK_RESET: u32 = 0b111;
 
 /// A queue pair, see the module.
 pub(crate) struct Queue {
@@ -90,113 +82,6 @@ struct Announced {
 struct Running {
     stretch: Stretch,
     flight: Flight,
-}
-
-/// One ring, and its registers.
-#[derive(Default)]
-struct Side {
-    desc_pref_cfg: AtomicU32,
-    cfg: AtomicU32,
-    drbp_low: AtomicU32,
-    drbp_high: AtomicU32,
-    drl: AtomicU32,
-    crbp_low: AtomicU32,
-    crbp_high: AtomicU32,
-    comp_cfg: AtomicU32,
-    rlimit_mask: AtomicU32,
-    sw_ctrl: AtomicU32,
-    posted: AtomicU64,
-    retired: AtomicU64,
-    origin: AtomicU64,
-    /// Announced to a stopped queue: counted, so that positions stay those of whoever announces.
-    ignored: AtomicU64,
-}
-
-/// A place in a ring.
-#[derive(Clone, Copy)]
-struct Slot {
-    index: u64,
-    ring_id: RingId,
-}
-
-impl Side {
-    fn new() -> Self {
-        let side = Self::default();
-        side.power_on();
-        side
-    }
-
-    /// Gives the registers that are storage their values after power-on.
-    fn power_on(&self) {
-        for register in [
-            &self.desc_pref_cfg,
-            &self.drbp_low,
-            &self.drbp_high,
-            &self.drl,
-            &self.crbp_low,
-            &self.crbp_high,
-            &self.comp_cfg,
-            &self.sw_ctrl,
-        ] {
-            register.store(0, Ordering::Relaxed);
-        }
-        self.cfg.store(QUEUE_CFG_RESET, Ordering::Relaxed);
-        self.rlimit_mask.store(RLIMIT_MASK_RESET, Ordering::Relaxed);
-    }
-
-    fn is_enabled(&self) -> bool {
-        self.cfg.load(Ordering::Relaxed) & QUEUE_ENABLE_BITS == QUEUE_ENABLE_BITS
-    }
-
-    fn ring_len(&self) -> u64 {
-        u64::from(self.drl.load(Ordering::Relaxed))
-    }
-
-    fn ring_base(&self) -> BusAddr {
-        let low = u64::from(self.drbp_low.load(Ordering::Relaxed));
-        let high = u64::from(self.drbp_high.load(Ordering::Relaxed));
-        BusAddr::new(low | high << 32)
-    }
-
-    /// Descriptors that are posted and not retired.
-    fn pending(&self) -> u64 {
-        let retired = self.retired.load(Ordering::Acquire);
-        // ORDER: pairs with the doorbell: the descriptors were stored before.
-        self.posted.load(Ordering::Acquire).saturating_sub(retired)
-    }
-
-    /// The slot of a position. A side without a ring has slot 0 only.
-    fn slot(&self, position: u64) -> Slot {
-        let in_ring = position.saturating_sub(self.origin.load(Ordering::Relaxed));
-        let len = self.ring_len().max(1);
-        // CAST: the low two bits count.
-        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
-        let lap = (in_ring / len) as u32;
-        Slot {
-            index: in_ring % len,
-            ring_id: RingId::new(RingId::FIRST.get().wrapping_add(lap) & 3),
-        }
-    }
-
-    fn pointer(&self, position: u64) -> u32 {
-        let slot = self.slot(position);
-        // CAST: a ring has less than 2^24 slots.
-        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
-        let offset = slot.index as u32;
-        RingPointer::new()
-            .with_offset(offset)
-            .with_ring_id(slot.ring_id.get())
-            .into()
-    }
-
-    /// Forgets what is posted: slot 0, ring id 1.
-    fn reset(&self) {
-        let ignored = self.ignored.swap(0, Ordering::Relaxed);
-        let posted = self.posted.load(Ordering::Relaxed) + ignored;
-        self.posted.store(posted, Ordering::Relaxed);
-        self.origin.store(posted, Ordering::Relaxed);
-        self.retired.store(posted, Ordering::Release);
-    }
 }
 
 impl Queue {
@@ -738,61 +623,4 @@ const fn side_bit(direction: Direction) -> u32 {
 /// somebody changes them all the same, some mix is executed, as on hardware.
 fn load(words: &[AtomicU32; DESC_WORDS]) -> [u32; DESC_WORDS] {
     words.each_ref().map(|word| word.load(Ordering::Relaxed))
-}
-
-/// Both descriptors of a pair are of the engine's lap, plain, and of one length.
-fn check((tx, tx_slot): (TxDesc, Slot), (rx, rx_slot): (RxDesc, Slot)) -> Result<(), EngineFault> {
-    check_lap(Direction::Tx, tx_slot, tx.len_ctrl)?;
-    check_lap(Direction::Rx, rx_slot, rx.len_ctrl)?;
-    check_plain_copy(tx, rx)?;
-    let (tx_size_bytes, rx_size_bytes) = (tx.len_ctrl.size_bytes(), rx.len_ctrl.size_bytes());
-    if tx_size_bytes == rx_size_bytes {
-        return Ok(());
-    }
-    Err(EngineFault::Lengths {
-        tx_size_bytes,
-        rx_size_bytes,
-    })
-}
-
-fn check_lap(direction: Direction, slot: Slot, len_ctrl: LenCtrl) -> Result<(), EngineFault> {
-    let (expected, found) = (slot.ring_id.get(), len_ctrl.ring_id());
-    if expected == found {
-        return Ok(());
-    }
-    Err(EngineFault::RingId {
-        direction,
-        expected,
-        found,
-    })
-}
-
-/// Nothing but length, lap and barriers may differ from the plain copy of one packet.
-fn check_plain_copy(tx: TxDesc, rx: RxDesc) -> Result<(), EngineFault> {
-    let tx_rest = tx
-        .len_ctrl
-        .with_length(0)
-        .with_ring_id(0)
-        .with_data_barrier(false);
-    let is_packet = tx_rest == LenCtrl::new().with_first(true).with_last(true);
-    if !is_packet || tx.meta_ctrl.with_write_barrier(false) != MetaCtrl::COPY {
-        return Err(EngineFault::Unimplemented {
-            direction: Direction::Tx,
-            len_ctrl: tx.len_ctrl.into(),
-            word1: tx.meta_ctrl.into(),
-        });
-    }
-    let rx_rest = rx
-        .len_ctrl
-        .with_length(0)
-        .with_ring_id(0)
-        .with_strong_order(false);
-    if rx_rest != LenCtrl::new() || rx.second_buffer_low != 0 {
-        return Err(EngineFault::Unimplemented {
-            direction: Direction::Rx,
-            len_ctrl: rx.len_ctrl.into(),
-            word1: rx.second_buffer_low,
-        });
-    }
-    Ok(())
 }
