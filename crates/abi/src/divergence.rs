@@ -85,11 +85,26 @@ pub enum Divergence {
     /// The reference takes a core's ring anew when the core is reset, and knows nothing of the copies
     /// that were lost; Glia keeps the ring's memory, and tells who waits for them.
     KeptRings,
+    /// The cursors of the reference's context queue cross when a pinned zero copy enters behind an
+    /// unpinned one; in Glia it waits for it, or enters unpinned, too.
+    CrossedCursors,
+    /// In the reference a synchronous zero copy ends asynchronous ones of its ring without a completion,
+    /// and one that fails takes the others with it; in Glia each ends by itself, and is told once.
+    MixedZeroCopies,
+    /// A zero copy whose last operation is empty has neither barrier nor completion in the reference;
+    /// in Glia the last operation that moves something has them.
+    EmptyOperation,
+    /// The reference holds a ring while its completion queue is full; Glia refuses the request, `EBUSY`,
+    /// for whose completion there would be no room.
+    StalledRing,
+    /// The reference has the memory for zero copies from the bring-up on; Glia takes it with the first
+    /// one of a ring, so that older recordings find host memory as it was.
+    LateZeroCopyMemory,
 }
 
 impl Divergence {
     /// All of them, in the order of the document.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 32] = [
         Self::BoundsWrap,
         Self::HostScratchpad,
         Self::ReserveCounter,
@@ -117,6 +132,11 @@ impl Divergence {
         Self::EngineState,
         Self::KeptOwner,
         Self::KeptRings,
+        Self::CrossedCursors,
+        Self::MixedZeroCopies,
+        Self::EmptyOperation,
+        Self::StalledRing,
+        Self::LateZeroCopyMemory,
     ];
 
     /// The name under which the document and the tools speak of it.
@@ -150,6 +170,11 @@ impl Divergence {
             Self::EngineState => "engine-state",
             Self::KeptOwner => "kept-owner",
             Self::KeptRings => "kept-rings",
+            Self::CrossedCursors => "crossed-cursors",
+            Self::MixedZeroCopies => "mixed-zero-copies",
+            Self::EmptyOperation => "empty-operation",
+            Self::StalledRing => "stalled-ring",
+            Self::LateZeroCopyMemory => "late-zero-copy-memory",
         }
     }
 }

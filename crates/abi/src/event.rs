@@ -5,6 +5,11 @@
 //! operation's own record (a worker or an exit has no caller), and is `Copy`: no strings, no host
 //! pointers. The sink stamps the order in which it heard them.
 //!
+//! A name (the site of a chunk, the hint of an allocation) is a [`NameId`]. The sink gives it: the
+//! layer asks [`Sink::name`] for a text's number and then tells the event. So the layers of a
+//! machine, its devices and its processes cannot use one number for two names, and the sink has
+//! heard of each name before the first event that uses it.
+//!
 //! Device events count descriptors from the machine's start, never back to 0, so that the driver's
 //! [`BatchStaged`](Event::BatchStaged), which carries the same count, tells whose bytes they were.
 //!
@@ -15,6 +20,8 @@ use crate::addr::{BusAddr, RegOffset};
 use crate::fault::PairFault;
 use crate::handle::{Channel, ChunkId, CoreId, DeviceId, McHandle, Pid, QueueId};
 use crate::mem::Location;
+use crate::mem_usage::MemUsage;
+use crate::nrt::NrtStatus;
 use crate::port::NotCompleted;
 use crate::sched::Tick;
 use crate::udma::Direction;
@@ -62,6 +69,42 @@ impl Ids {
             ..Self::device(device)
         }
     }
+}
+
+/// A name in the events of one sink: see [`Sink::name`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameId(u32);
+
+impl NameId {
+    /// The name of this number.
+    #[must_use]
+    pub const fn new(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// Which way the runtime copies bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CopyWay {
+    /// From the program into an allocation.
+    In,
+    /// From an allocation to the program.
+    Out,
+}
+
+/// How the runtime copies bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CopyPath {
+    /// Through the copy buffer of the core, from where the device moves them.
+    Staged,
+    /// Through a mapping of the allocation; the device has no part in it.
+    Mapped,
 }
 
 /// How the driver took a command word.
@@ -174,6 +217,10 @@ pub enum Event {
         location: Location,
         /// What for.
         category: Category,
+        /// The place in the program that asked; `None` if it did not say. (No command has room for
+        /// a site. What a program calls its memory is in the runtime's [`Allocated`](Self::Allocated)
+        /// of the same device and handle.)
+        site: Option<NameId>,
     },
     /// A mem chunk's life ended.
     ChunkFreed {
@@ -189,7 +236,7 @@ pub enum Event {
     },
     /// A batch of descriptors was staged and its doorbells were rung.
     BatchStaged {
-        /// The context it belongs to: 0 synchronous, 1 and 2 asynchronous.
+        /// The context it belongs to: 0 synchronous, 1 and 2 asynchronous, 3 and more of zero copies.
         context: u32,
         /// The queue's count of descriptor pairs before it.
         first: u64,
@@ -211,6 +258,13 @@ pub enum Event {
         context: u32,
         /// Why not.
         reason: NotCompleted,
+    },
+    /// An asynchronous zero copy has ended, and its completion was posted.
+    CompletionPosted {
+        /// The number that its caller gave it.
+        sequence: u64,
+        /// 0, or a negative error number.
+        result: i64,
     },
     /// Ring slots were given back.
     Acknowledged {
@@ -283,6 +337,107 @@ pub enum Event {
         /// What was written; `None` for a read.
         value: Option<u32>,
     },
+    // Runtime.
+    /// The runtime has opened the device and can use it.
+    RuntimeOpened,
+    /// The runtime will not use the device any more, and begins to close it.
+    RuntimeClosed,
+    /// A model was loaded.
+    ModelLoaded {
+        /// Its number in the process.
+        model: u32,
+        /// What it is called.
+        model_name: Option<NameId>,
+    },
+    /// A model was unloaded; what it had allocated is free.
+    ModelUnloaded {
+        /// Its number in the process.
+        model: u32,
+    },
+    /// The runtime allocated memory. The handle is the driver's.
+    Allocated {
+        /// First byte that is used, as the device sees it. Where the runtime had to align by itself,
+        /// the chunk begins before.
+        at: BusAddr,
+        /// Bytes, as asked for.
+        size_bytes: u64,
+        /// Bytes that the driver was asked for.
+        allocated_bytes: u64,
+        /// Host memory or HBM.
+        location: Location,
+        /// What for.
+        usage: MemUsage,
+        /// The model that owns it; `None` if it lives with its core.
+        model: Option<u32>,
+        /// What that model is called.
+        model_name: Option<NameId>,
+        /// What the program calls the memory.
+        hint: Option<NameId>,
+    },
+    /// The runtime could not allocate memory.
+    AllocationFailed {
+        /// Bytes, as asked for.
+        size_bytes: u64,
+        /// Alignment that was asked for, 0 for none.
+        align_bytes: u64,
+        /// Host memory or HBM.
+        location: Location,
+        /// What for.
+        usage: MemUsage,
+        /// What the program calls the memory.
+        hint: Option<NameId>,
+        /// What the program was answered.
+        status: NrtStatus,
+    },
+    /// The runtime gave memory back.
+    Freed {
+        /// Bytes, as asked for.
+        size_bytes: u64,
+        /// Bytes that the driver was asked for.
+        allocated_bytes: u64,
+        /// Host memory or HBM.
+        location: Location,
+        /// What for.
+        usage: MemUsage,
+        /// Whether the driver took it. The runtime forgets it in any case.
+        status: NrtStatus,
+    },
+    /// The runtime copied bytes between the program and an allocation, or failed to. A failed copy
+    /// may have moved some of them.
+    Copied {
+        /// Which way.
+        way: CopyWay,
+        /// How.
+        path: CopyPath,
+        /// Offset of the first byte in the allocation.
+        offset_bytes: u64,
+        /// Bytes.
+        size_bytes: u64,
+        /// What the program was answered.
+        status: NrtStatus,
+    },
+}
+
+impl Event {
+    /// The same event, with each name in it replaced: for a sink that passes events on to another
+    /// one, which numbers names by itself.
+    #[must_use]
+    pub fn renamed(mut self, mut other: impl FnMut(NameId) -> Option<NameId>) -> Self {
+        let mut rename = |name: &mut Option<NameId>| *name = name.and_then(&mut other);
+        match &mut self {
+            Self::ChunkTaken { site, .. } => rename(site),
+            Self::ModelLoaded { model_name, .. } => rename(model_name),
+            Self::Allocated {
+                model_name, hint, ..
+            } => {
+                rename(model_name);
+                rename(hint);
+            }
+            Self::AllocationFailed { hint, .. } => rename(hint),
+            _ => {}
+        }
+        self
+    }
 }
 
 /// How much a sink wants to hear.
@@ -302,6 +457,14 @@ pub trait Sink: Send + Sync {
     /// How much it wants to hear. The answer never changes; layers may ask once.
     fn detail(&self) -> Detail {
         Detail::Batches
+    }
+
+    /// The number of a name in the events that this sink hears; `None` if it keeps no names. The
+    /// same text has the same number whoever asks, and no other text has it. Asked for by whoever
+    /// is about to tell an event with it.
+    fn name(&self, text: &str) -> Option<NameId> {
+        let _ = text;
+        None
     }
 
     /// Hears one. The calls of one thread come in their order; those of several threads come in

@@ -12,6 +12,7 @@
 //! | [`handle`] | numbers that name things: memory handles, processes, devices, channels, cores, queues |
 //! | [`arch`] | the hardware generations as data: V2 (Trn1, Inf2), V3 (Trn2), V4 (Trn3) |
 //! | [`regs`], [`udma`] | BAR0's registers; DMA descriptors |
+//! | [`completion`] | the queue in shared memory that tells of asynchronous zero copies |
 //! | [`ioctl`] | command words of `/dev/neuron*` and their structs |
 //! | [`params`] | the driver's module parameters, with the reference's names and defaults |
 //! | [`mem`] | what is said of a mem chunk when it is asked for: location, lifespan |
@@ -40,6 +41,7 @@
 pub mod addr;
 pub mod arch;
 pub mod chance;
+pub mod completion;
 pub mod conformance;
 pub mod divergence;
 pub mod errno;

@@ -23,6 +23,9 @@ pub struct ModuleParams {
     pub mempool_small_alloc_max: u64,
     /// Whether resets are left out: whoever asks for one is told that it went well. Default false.
     pub no_reset: bool,
+    /// Whether zero copies are offered where copies are staged again after a reset (V2), which zero
+    /// copies are not in the reference. Default false.
+    pub zerocopy_trn1_override: bool,
 }
 
 impl Default for ModuleParams {
@@ -33,6 +36,7 @@ impl Default for ModuleParams {
             mempool_small_pool_size: 1 << 30,
             mempool_small_alloc_max: 512 << 10,
             no_reset: false,
+            zerocopy_trn1_override: false,
         }
     }
 }

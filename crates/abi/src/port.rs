@@ -18,8 +18,8 @@
 //! belongs to the device from the doorbell until it holds the marker.
 
 use crate::addr::{HostPa, RegOffset};
-use crate::handle::{DeviceId, PinId, QueueId};
-use crate::sched::Micros;
+use crate::handle::{DeviceId, PinId, QueueId, WorkerId};
+use crate::sched::{Micros, Tick};
 use crate::sync::AtomicU32;
 
 /// The machine's allocator of host memory that devices can reach (the reference's coherent DMA
@@ -181,4 +181,52 @@ pub trait Port: Send + Sync {
         want: u32,
         budget: Budget,
     ) -> Result<u64, TimedOut>;
+
+    /// Looks for the word once, and waits for nothing: for a [`Worker`], which must not block. Its
+    /// wait began at `began`, and is as long as [`await_word`](Self::await_word) would wait.
+    ///
+    /// Unless an implementation says otherwise, its queues do everything within the doorbell, so
+    /// that what is not there does not come. A wrapper around a port passes this on.
+    ///
+    /// [`Worker`]: crate::sched::Worker
+    fn look_for_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        began: Tick,
+        budget: Budget,
+    ) -> Look {
+        let _ = (began, budget);
+        let none = Micros(0);
+        let at_once = Budget {
+            first: none,
+            following: none,
+        };
+        match self.await_word(queue, word, want, at_once) {
+            Ok(_) => Look::There,
+            Err(why) => Look::TimedOut(why),
+        }
+    }
+
+    /// From now on this worker, and no other, is kicked whenever the queue may have written a word,
+    /// or can write none any more; for `None` nobody is. Whoever asks before it looks misses
+    /// nothing. Unless an implementation says otherwise, there is never anything to miss.
+    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
+        let _ = (queue, worker);
+    }
+}
+
+/// What a look for a word has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// It is there.
+    There,
+    /// Not yet. It is waited for until this point in time.
+    NotYet {
+        /// The end of the wait.
+        until: Tick,
+    },
+    /// It did not come.
+    TimedOut(TimedOut),
 }

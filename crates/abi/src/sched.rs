@@ -122,6 +122,12 @@ pub trait Sched: Send + Sync {
     /// passed, or `poll` said [`Poll::Never`]; whether `within` passes before a hopeless wait ends
     /// is the mode's affair.
     fn block(&self, on: WaitOn, poll: &mut dyn FnMut() -> Poll, within: Option<Micros>) -> bool;
+
+    /// Whether a hopeless wait ends at once, or when its length has passed: for a worker, which
+    /// counts the length of its waits itself.
+    fn gives_up_at_once(&self) -> bool {
+        true
+    }
 }
 
 /// A lock that may be held across a wait. Whoever finds it taken waits through the [`Sched`].

@@ -218,6 +218,12 @@ pub trait UserMemory {
     /// [`UserFault`] if the caller may not write there; nothing is copied then.
     fn copy_out(&self, to: UserAddr, bytes: &[u8]) -> Result<(), UserFault>;
 
+    /// Whether the caller may read a range, and write it if `write`.
+    ///
+    /// # Errors
+    /// [`UserFault`] if it may not.
+    fn check(&self, at: UserAddr, size_bytes: u64, write: bool) -> Result<(), UserFault>;
+
     /// Makes a range reachable for devices, which will write to it if `write`. A pin on lent memory
     /// ends with the call by itself.
     ///
@@ -232,11 +238,12 @@ pub trait UserMemory {
 
 /// User memory that outlives the call which named it.
 pub trait CapturedMemory: Send + Sync {
-    /// Makes the whole range reachable for devices, as [`UserMemory::pin`].
+    /// Makes a part of the range reachable for devices, as [`UserMemory::pin`].
     ///
     /// # Errors
-    /// [`PinFault`] if the address space is gone, the range may not be used so, or there is no room.
-    fn pin(&self, write: bool) -> Result<PinnedUser, PinFault>;
+    /// [`PinFault`] if the address space is gone, the part leaves the range or may not be used so, or
+    /// there is no room.
+    fn pin(&self, offset_bytes: u64, size_bytes: u64, write: bool) -> Result<PinnedUser, PinFault>;
 }
 
 /// Who calls the driver.

@@ -17,9 +17,9 @@ use glia_abi::addr::{BusAddr, RegOffset};
 use glia_abi::arch::MemoryLayout;
 use glia_abi::event::Sink;
 use glia_abi::fault::Faults;
-use glia_abi::handle::{Channel, DeviceId, QueueId};
-use glia_abi::port::{BadBar4Range, Budget, NotCompleted, Port, TimedOut};
-use glia_abi::sched::{Micros, Sched};
+use glia_abi::handle::{Channel, DeviceId, QueueId, WorkerId};
+use glia_abi::port::{BadBar4Range, Budget, Look, NotCompleted, Port, TimedOut};
+use glia_abi::sched::{Micros, Sched, Tick};
 use glia_abi::sync::{AtomicU32, Ordering};
 use glia_abi::transport::Mapping;
 
@@ -186,6 +186,29 @@ impl Port for Device {
                 queue,
                 reason: NotCompleted::Idle,
             }),
+        }
+    }
+
+    fn look_for_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        began: Tick,
+        budget: Budget,
+    ) -> Look {
+        match self.bar0.live_queue(queue) {
+            Some(queue) => queue.look_for_word(word, want, began, budget),
+            None => Look::TimedOut(TimedOut {
+                queue,
+                reason: NotCompleted::Idle,
+            }),
+        }
+    }
+
+    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
+        if let Some(queue) = self.bar0.live_queue(queue) {
+            queue.attend(worker);
         }
     }
 }

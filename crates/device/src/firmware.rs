@@ -20,7 +20,8 @@
 //! such, whichever core's it is.
 //!
 //! **Locks.** One mutex, for the words and the reset. Engines are reset under it, so that a write
-//! to the trigger has taken effect when it returns, and two do not mix. Queues never take it.
+//! to the trigger has taken effect when it returns, before the reset can end, and two do not mix.
+//! That kicks queues, which never take it; no kick steps anybody else meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

@@ -255,6 +255,20 @@ impl UserMemory for View<'_> {
         Ok(())
     }
 
+    fn check(&self, at: UserAddr, size_bytes: u64, write: bool) -> Result<(), UserFault> {
+        if size_bytes == 0 {
+            return Ok(());
+        }
+        if is_in_buffers(at) {
+            return self.space.find(at, size_bytes).map(drop);
+        }
+        if write {
+            self.loans.bytes_mut(at, size_bytes).map(drop)
+        } else {
+            self.loans.bytes(at, size_bytes).map(drop)
+        }
+    }
+
     fn pin(&self, at: UserAddr, size_bytes: u64, write: bool) -> Result<PinnedUser, PinFault> {
         if size_bytes == 0 {
             return self.space.host.pins().pin_nothing();
@@ -284,13 +298,15 @@ struct Captured {
 }
 
 impl CapturedMemory for Captured {
-    fn pin(&self, write: bool) -> Result<PinnedUser, PinFault> {
-        if !self.buffer.space.buffers().open {
-            let at = UserAddr::new(self.buffer.at.get() + self.offset);
-            let size_bytes = self.size_bytes;
+    fn pin(&self, offset_bytes: u64, size_bytes: u64, write: bool) -> Result<PinnedUser, PinFault> {
+        let is_open = self.buffer.space.buffers().open;
+        if !is_open || !access_fits(offset_bytes, size_bytes, self.size_bytes) {
+            let at = self.buffer.at.get().wrapping_add(self.offset);
+            let at = UserAddr::new(at.wrapping_add(offset_bytes));
             return Err(UserFault { at, size_bytes }.into());
         }
-        self.buffer.pin(self.offset, self.size_bytes, write)
+        self.buffer
+            .pin(self.offset + offset_bytes, size_bytes, write)
     }
 }
 
@@ -371,10 +387,13 @@ mod tests {
             memory.capture(at, 8192).unwrap()
         });
         drop(buffer);
-        let pinned = captured.pin(true).unwrap();
+        let pinned = captured.pin(0, 8192, true).unwrap();
         assert_eq!(pinned.spans[0].size_bytes(), 8192);
         process.close();
-        assert!(matches!(captured.pin(true), Err(PinFault::Fault(_))));
+        assert!(matches!(
+            captured.pin(0, 8192, true),
+            Err(PinFault::Fault(_))
+        ));
         assert!(process.buffer(1).is_err());
         assert_eq!(host.pinned_bytes(), 8192);
         host.unpin(pinned.pin);

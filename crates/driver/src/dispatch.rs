@@ -10,10 +10,10 @@
 
 use glia_abi::errno::Errno;
 use glia_abi::event::CommandClass;
-use glia_abi::ioctl as word;
+use glia_abi::ioctl::{self as word, Gate, Lane};
 use glia_abi::transport::OpenMode;
 
-use crate::ioctl::{Call, alloc, copy, info, reset, scrub};
+use crate::ioctl::{Call, alloc, copy, info, reset, scrub, zerocopy};
 
 /// A command that is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,50 +36,58 @@ enum Command {
     MemBufCopy64,
     MemCopyAsync64,
     MemCopyAsyncWait,
+    MemBufZerocopy64,
+    MemBufZerocopy64Batches,
+    GetAsyncH2tDmaComplQueues,
     HbmScrubStart,
     HbmScrubWait,
 }
 
-/// Which files reach a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
-    /// Those that attach their process.
-    Main,
-    /// All.
-    Misc,
-}
-
 /// Answers a command.
 pub(crate) fn answer(call: &Call<'_>, mode: OpenMode) -> Result<i32, Errno> {
+    let known = entry(call.word).ok_or(Errno::EINVAL)?;
     if !mode.is_free_access()
-        && is_gated(call.word)
+        && known.gate == Gate::Attached
         && call.device.memory.open_count(call.caller.pid) == 0
     {
         return Err(Errno::EACCES);
     }
-    let command = Command::of(call.word).ok_or(Errno::EINVAL)?;
-    if !command.lane().is_reached_by(mode) {
+    if !is_reached_by(known.lane, mode) {
         return Err(Errno::EINVAL);
     }
+    let command = Command::of(call.word).ok_or(Errno::EINVAL)?;
     command.run(call)?;
     Ok(0)
 }
 
 /// How a command word is taken, for the trace.
 pub(crate) fn class(word: u32, mode: OpenMode) -> CommandClass {
-    let command = Command::of(word);
-    let lane = match command {
-        Some(command) => command.lane(),
-        None if word::name(word).is_none() => return CommandClass::Unknown,
-        None if is_misc(word) => Lane::Misc,
-        None => Lane::Main,
-    };
-    if !lane.is_reached_by(mode) {
-        CommandClass::WrongLane
-    } else if command.is_some() {
-        CommandClass::Built
-    } else {
-        CommandClass::Unimplemented
+    match entry(word) {
+        None => CommandClass::Unknown,
+        Some(known) if !is_reached_by(known.lane, mode) => CommandClass::WrongLane,
+        Some(_) if Command::of(word).is_some() => CommandClass::Built,
+        Some(_) => CommandClass::Unimplemented,
+    }
+}
+
+/// What the table says of a word; of a form of `DRIVER_INFO_GET` that it does not have, what it
+/// says of that.
+fn entry(word: u32) -> Option<&'static word::Command> {
+    word::command(word).or_else(|| {
+        let known_form = is_driver_info(word).then_some(word::DRIVER_INFO_GET);
+        word::command(known_form?)
+    })
+}
+
+/// This command is known by its number alone: it is meant to grow (driver 2.27).
+fn is_driver_info(word: u32) -> bool {
+    word::number(word) == word::number(word::DRIVER_INFO_GET)
+}
+
+fn is_reached_by(lane: Lane, mode: OpenMode) -> bool {
+    match lane {
+        Lane::Main => !mode.is_free_access(),
+        Lane::Misc => true,
     }
 }
 
@@ -103,35 +111,14 @@ impl Command {
             word::MEM_BUF_COPY64 => Self::MemBufCopy64,
             word::MEM_COPY_ASYNC64 => Self::MemCopyAsync64,
             word::MEM_COPY_ASYNC_WAIT => Self::MemCopyAsyncWait,
+            word::MEM_BUF_ZEROCOPY64 => Self::MemBufZerocopy64,
+            word::MEM_BUF_ZEROCOPY64_BATCHES => Self::MemBufZerocopy64Batches,
+            word::GET_ASYNC_H2T_DMA_COMPL_QUEUES => Self::GetAsyncH2tDmaComplQueues,
             word::HBM_SCRUB_START => Self::HbmScrubStart,
             word::HBM_SCRUB_WAIT => Self::HbmScrubWait,
-            // This one is known by its number alone: it is meant to grow.
-            _ if word::number(word) == word::number(word::DRIVER_INFO_GET) => Self::DriverInfo,
+            _ if is_driver_info(word) => Self::DriverInfo,
             _ => return None,
         })
-    }
-
-    fn lane(self) -> Lane {
-        match self {
-            Self::CompatibleVersion | Self::DeviceBasicInfo | Self::DriverInfo => Lane::Misc,
-            Self::DeviceInit
-            | Self::DeviceRelease
-            | Self::DeviceReset
-            | Self::DeviceReady
-            | Self::DeviceResetStatus
-            | Self::NcReset
-            | Self::NcResetReady
-            | Self::MemAllocV2Mt64
-            | Self::MemGetPa
-            | Self::MemGetInfo
-            | Self::MemFree
-            | Self::MemCopy64
-            | Self::MemBufCopy64
-            | Self::MemCopyAsync64
-            | Self::MemCopyAsyncWait
-            | Self::HbmScrubStart
-            | Self::HbmScrubWait => Lane::Main,
-        }
     }
 
     fn run(self, call: &Call<'_>) -> Result<(), Errno> {
@@ -154,68 +141,13 @@ impl Command {
             Self::MemBufCopy64 => copy::mem_buf_copy64(call),
             Self::MemCopyAsync64 => copy::mem_copy_async64(call),
             Self::MemCopyAsyncWait => copy::mem_copy_async_wait(call),
+            Self::MemBufZerocopy64 => zerocopy::mem_buf_zerocopy64(call),
+            Self::MemBufZerocopy64Batches => zerocopy::mem_buf_zerocopy64_batches(call),
+            Self::GetAsyncH2tDmaComplQueues => zerocopy::get_async_h2t_dma_compl_queues(call),
             Self::HbmScrubStart => scrub::hbm_scrub_start(call),
             Self::HbmScrubWait => scrub::hbm_scrub_wait(call),
         }
     }
-}
-
-impl Lane {
-    fn is_reached_by(self, mode: OpenMode) -> bool {
-        match self {
-            Self::Main => !mode.is_free_access(),
-            Self::Misc => true,
-        }
-    }
-}
-
-/// Whether the caller must be attached, by the exact word (driver 2.27).
-fn is_gated(word: u32) -> bool {
-    matches!(
-        word,
-        word::DMA_ENG_INIT
-            | word::DMA_ENG_SET_STATE
-            | word::DMA_QUEUE_INIT
-            | word::DMA_ACK_COMPLETED
-            | word::DMA_QUEUE_RELEASE
-            | word::DMA_COPY_DESCRIPTORS
-            | word::MEM_ALLOC
-            | word::MEM_FREE
-            | word::MEM_COPY
-            | word::MEM_GET_PA
-            | word::MEM_COPY_ASYNC
-            | word::MEM_COPY_ASYNC_WAIT
-            | word::MEM_GET_INFO
-            | word::BAR_WRITE
-            | word::POST_METRIC
-            | word::NOTIFICATIONS_INIT_V1
-            | word::NOTIFICATIONS_INIT_V2
-            | word::NOTIFICATIONS_INIT_WITH_REALLOC_V2
-            | word::DRIVER_INFO_SET
-    )
-}
-
-/// Whether a command that is not built is of the misc lane in the reference.
-fn is_misc(word: u32) -> bool {
-    matches!(
-        word,
-        word::CRWL_NC_RANGE_MARK
-            | word::CRWL_NC_RANGE_MARK_EXT0
-            | word::CRWL_NC_RANGE_UNMARK
-            | word::CRWL_NC_RANGE_UNMARK_EXT0
-            | word::DEVICE_BDF_EXT
-            | word::DMABUF_FD
-            | word::PRINTK
-            | word::HOST_DEVICE_ID_TO_RID_MAP
-            | word::NC_PID_STATE_DUMP
-            | word::GET_LOGICAL_TO_PHYSICAL_NC_MAP
-            | word::POD_INFO
-            | word::POD_STATUS
-            | word::POD_STATUS_V2
-            | word::POD_CTRL
-            | word::POD_CTRL_V2
-            | word::GET_VA_PLACEMENT
-    )
 }
 
 #[cfg(test)]
@@ -225,11 +157,11 @@ mod tests {
     #[test]
     fn every_command_of_the_reference_has_a_class_in_both_lanes() {
         let count = |mode, wanted| {
-            let classes = word::COMMANDS.iter().map(|&(_, word)| class(word, mode));
+            let classes = word::COMMANDS.iter().map(|known| class(known.word, mode));
             classes.filter(|&class| class == wanted).count()
         };
         let all = word::COMMANDS.len();
-        let (misc_built, main_built, misc_missing) = (4, 17, 16);
+        let (misc_built, main_built, misc_missing) = (4, 20, 16);
         let built = misc_built + main_built;
         assert_eq!(count(OpenMode::ReadWrite, CommandClass::Built), built);
         let missing = count(OpenMode::ReadWrite, CommandClass::Unimplemented);
@@ -251,7 +183,9 @@ mod tests {
 
     #[test]
     fn only_words_of_the_table_are_gated() {
-        let gated = word::COMMANDS.iter().filter(|&&(_, word)| is_gated(word));
+        let gated = word::COMMANDS
+            .iter()
+            .filter(|known| known.gate == Gate::Attached);
         assert_eq!(gated.count(), 19);
     }
 }

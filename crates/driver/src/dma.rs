@@ -25,6 +25,9 @@
 //!
 //! Cores, and the device, are [reset] on demand, which shuts their rings for a while.
 //!
+//! Bytes of user memory need not be copied into a chunk first: the engine [reaches
+//! them](zerocopy) while they are pinned.
+//!
 //! Before all that, engines and rings are [brought up](Dma::init_cores). Besides the driver's own
 //! queues there are those of processes, which are set up and rung here ([`user`]), and whose
 //! descriptors the driver checks if it is asked to copy them ([`descriptors`]). HBM that nobody has
@@ -47,7 +50,9 @@ mod copy;
 mod cores;
 pub mod descriptors;
 mod engine;
+mod failure;
 mod fill;
+mod held;
 #[cfg(test)]
 #[cfg(loom)]
 mod interleavings;
@@ -57,16 +62,18 @@ pub mod reset;
 pub mod scrub;
 mod split;
 pub mod user;
+pub mod zerocopy;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use glia_abi::addr::{BusAddr, HostPa};
-use glia_abi::arch::ArchProfile;
+use glia_abi::arch::{Arch, ArchProfile};
 use glia_abi::event::{Detail, Sink};
-use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId};
+use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId, WorkerId};
 use glia_abi::mem::Location;
 use glia_abi::port::{BadHostRange, MachineMemory, Port, TimedOut};
 use glia_abi::sched::{Sched, SleepLock};
+use glia_abi::transport::{PinFault, UserFault};
 use glia_abi::udma::BadTransferSize;
 
 pub use budget::{Awaited, Platform, budget};
@@ -87,6 +94,7 @@ use reset::ResetQueue;
 use scrub::Scrub;
 use split::Run;
 use user::Engine;
+use zerocopy::{Completer, ZeroCopyLimits};
 
 /// The driver's own chunks belong to no process.
 const NOBODY: Pid = Pid::new(0);
@@ -100,6 +108,8 @@ pub struct DmaConfig {
     pub profile: &'static ArchProfile,
     /// What it really is.
     pub platform: Platform,
+    /// How much of zero copies a ring takes at a time.
+    pub zero_copy: ZeroCopyLimits,
 }
 
 /// One end of a copy.
@@ -181,6 +191,51 @@ pub enum DmaError {
         /// Descriptors that there is room for.
         available: u32,
     },
+    /// `EINVAL`: this generation does no zero copies.
+    #[error("{arch} does zero copies only with the parameter zerocopy_trn1_override")]
+    NoZeroCopy {
+        /// The generation.
+        arch: Arch,
+    },
+    /// `EINVAL`: an operation leaves the address space of the device.
+    #[error("{size_bytes} bytes at offset {offset_bytes} from {base} leave the address space")]
+    LeavesChunk {
+        /// What the operation counts from.
+        base: BusAddr,
+        /// Its offset.
+        offset_bytes: u64,
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// `EINVAL`: what is to be stored through BAR4 does not lie in HBM.
+    #[error("BAR4 does not show {size_bytes} bytes at {at}")]
+    NoBar4 {
+        /// First byte.
+        at: BusAddr,
+        /// Bytes.
+        size_bytes: u64,
+    },
+    /// `EBUSY`: the request has more contexts than there is room for.
+    #[error("{queue} has room for {free} contexts, not for the {contexts} of the request")]
+    NoContexts {
+        /// The queue.
+        queue: QueueId,
+        /// Contexts of the request.
+        contexts: u32,
+        /// Contexts that there is room for.
+        free: u32,
+    },
+    /// `EBUSY`: so many requests have not ended, or their completions have not been taken, that there
+    /// is no room for another completion.
+    #[error("{queue} has no room for another completion: take some from its completion queue")]
+    CompletionsFull {
+        /// The queue.
+        queue: QueueId,
+    },
+    /// User memory could not be pinned: `EFAULT` if it is not the caller's to use so, or would not
+    /// outlive the call; `ENOMEM` if there is no room.
+    #[error(transparent)]
+    Pin(#[from] PinFault),
     /// `ETIMEDOUT`: the engine did not complete a batch, this one or another one of its ring.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
@@ -199,6 +254,12 @@ pub enum DmaError {
     /// `EINVAL`: a descriptor cannot say this size.
     #[error(transparent)]
     Size(#[from] BadTransferSize),
+}
+
+impl From<UserFault> for DmaError {
+    fn from(fault: UserFault) -> Self {
+        Self::Pin(fault.into())
+    }
 }
 
 impl DmaError {
@@ -234,6 +295,9 @@ pub struct Dma {
     scrubs: Box<[SleepLock<Option<Scrub>>]>,
     /// The chunks that it has taken. Whoever brings something up or down holds this.
     owned: SleepLock<Owned>,
+    limits: ZeroCopyLimits,
+    /// Who finishes asynchronous zero copies; there from the first one on.
+    completer: OnceLock<(Arc<Completer>, WorkerId)>,
 }
 
 impl Dma {
@@ -251,6 +315,7 @@ impl Dma {
             device,
             profile,
             platform,
+            zero_copy,
         } = config;
         let lanes: Box<[_]> = (0..profile.cores)
             .map(CoreId::new)
@@ -267,6 +332,8 @@ impl Dma {
         }
         Self {
             owned: SleepLock::new(Owned::none(lanes.len()), &*sched),
+            limits: zero_copy,
+            completer: OnceLock::new(),
             links: Links {
                 device,
                 profile,
@@ -384,6 +451,7 @@ impl Dma {
         for lane in &self.lanes {
             if let Ok(mut ring) = lane.hold_any(&self.links, by) {
                 ring.settle();
+                ring.settle_zero_copies();
             }
         }
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::errno::Errno;
-use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::event::{Detail, Event, Ids, NameId, Sink};
 use glia_abi::fault::{Entered, Faults, Scope};
 use glia_abi::handle::{DeviceId, FileId};
 use glia_abi::insight::PoolSnapshot;
@@ -39,6 +39,7 @@ use glia_abi::transport::{Caller, OpenMode};
 use crate::chunk::{Chunk, ChunkRef};
 use crate::dispatch;
 use crate::dma::reset::ResetOutcome;
+use crate::dma::zerocopy::ZeroCopyLimits;
 use crate::dma::{Dma, DmaConfig, DmaError, Platform};
 use crate::files::{File, Files};
 use crate::ioctl::Call;
@@ -354,6 +355,7 @@ impl Driver {
                 device: id,
                 profile,
                 platform: Platform::Hardware,
+                zero_copy: ZeroCopyLimits::default(),
             },
             port,
             Arc::clone(&self.host),
@@ -405,9 +407,19 @@ impl Driver {
                 size_bytes: record.size_bytes(),
                 location: record.location(),
                 category: record.category(),
+                site: self.site_name(device, record.site()),
             };
             self.tell(&device.chunk_ids(chunk, &record), &event);
         }
+    }
+
+    /// The sink's number for a site; `None` if the caller did not say where it is.
+    fn site_name(&self, device: &Device, site: SiteId) -> Option<NameId> {
+        if site == SiteId::UNKNOWN {
+            return None;
+        }
+        let text = device.memory.sites().name(site)?;
+        self.sink.name(&text)
     }
 
     /// Tells of a chunk whose life has ended.

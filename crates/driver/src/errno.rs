@@ -1,6 +1,7 @@
 //! Which error number a caller sees for each refusal. The only place where the two meet.
 
 use glia_abi::errno::Errno;
+use glia_abi::transport::PinFault;
 
 use crate::alloc::AllocError;
 use crate::bar0::Bar0Refusal;
@@ -104,9 +105,14 @@ errno! { DmaError,
     | Self::Wraps { .. }
     | Self::NotHost { .. }
     | Self::NotInUse { .. }
+    | Self::NoZeroCopy { .. }
+    | Self::LeavesChunk { .. }
+    | Self::NoBar4 { .. }
     | Self::Size(_) => Errno::EINVAL,
     Self::NotReady { .. } => Errno::EPERM,
-    Self::NoRoom { .. } => Errno::EBUSY,
+    Self::NoRoom { .. } | Self::NoContexts { .. } | Self::CompletionsFull { .. } => Errno::EBUSY,
+    Self::Pin(PinFault::Fault(_)) => Errno::EFAULT,
+    Self::Pin(PinFault::NoRoom { .. }) => Errno::ENOMEM,
     Self::TimedOut(_) => Errno::ETIMEDOUT,
     Self::NoMemory { cause, .. } => cause.errno(),
     Self::Memory(_) => Errno::EIO,

@@ -11,6 +11,7 @@
 //! | [`info`] | versions and features |
 //! | [`alloc`] | taking, freeing and describing chunks |
 //! | [`copy`] | copies between chunks, and between chunks and user memory |
+//! | [`zerocopy`] | copies between a chunk and user memory without a buffer in between |
 //! | [`reset`] | resets of cores and of the device |
 //! | [`scrub`] | overwriting all HBM of a channel |
 
@@ -19,14 +20,15 @@ pub(crate) mod copy;
 pub(crate) mod info;
 pub(crate) mod reset;
 pub(crate) mod scrub;
+pub(crate) mod zerocopy;
 
+use ::zerocopy::{FromBytes, Immutable, IntoBytes};
 use glia_abi::addr::UserAddr;
 use glia_abi::arch::ArchProfile;
 use glia_abi::errno::Errno;
 use glia_abi::handle::McHandle;
 use glia_abi::ioctl::pointer;
 use glia_abi::transport::Caller;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::alloc::AllocRequest;
 use crate::chunk::{Chunk, ChunkRef};

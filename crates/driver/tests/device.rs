@@ -11,9 +11,9 @@ use glia_abi::addr::{BusAddr, RegOffset, Span};
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::event::{Event, Ids, NoSink, Sink};
 use glia_abi::fault::NoFaults;
-use glia_abi::handle::{Channel, CoreId, DeviceId, EngineId, Pid, QueueId};
+use glia_abi::handle::{Channel, CoreId, DeviceId, EngineId, Pid, QueueId, WorkerId};
 use glia_abi::mem::Location;
-use glia_abi::port::{BadBar4Range, Budget, DmaMemory, MachineMemory, Port, TimedOut};
+use glia_abi::port::{BadBar4Range, Budget, DmaMemory, Look, MachineMemory, Port, TimedOut};
 use glia_abi::regs::QueueReg;
 use glia_abi::sched::{Sched, Tick};
 use glia_abi::sync::{AtomicU32, Ordering};
@@ -24,6 +24,7 @@ use glia_device::{
 };
 use glia_driver::alloc::AllocRequest;
 use glia_driver::dma::user::{QueueRequest, RingRequest};
+use glia_driver::dma::zerocopy::ZeroCopyLimits;
 use glia_driver::dma::{Dma, DmaConfig, Place, Platform, WaitHandle};
 use glia_driver::memory::{DeviceMemory, MemoryConfig};
 
@@ -75,6 +76,7 @@ impl Joined {
             device: DEVICE,
             profile: arch.profile(),
             platform: Platform::Hardware,
+            zero_copy: ZeroCopyLimits::default(),
         };
         let dma = Dma::new(config, port, bytes, Arc::clone(&memory), sched, sink);
         dma.init_cores(u32::MAX, true).unwrap();
@@ -242,7 +244,7 @@ fn driver_and_device_count_the_same_descriptors() {
     for size_bytes in [1, 65_536, 65_537, 1 << 20] {
         joined.dma.copy(PID, source, target, size_bytes).unwrap();
     }
-    let events = recorder.0.lock().unwrap();
+    let events = std::mem::take(&mut *recorder.0.lock().unwrap());
     let queue = Arch::V2.profile().h2t_queue(CoreId::new(1));
     let of = |pick: fn(&Event) -> Option<u64>| -> Vec<u64> {
         events
@@ -270,6 +272,22 @@ fn driver_and_device_count_the_same_descriptors() {
         _ => None,
     });
     assert_eq!(rung, [2, 4, 7, 24]);
+    // Who follows a trace meets a batch before anything that comes of it.
+    let places = |is_meant: fn(&Event) -> bool| {
+        let all = events.iter().enumerate();
+        all.filter_map(move |(place, (ids, event))| {
+            (ids.queue == queue && is_meant(event)).then_some(place)
+        })
+    };
+    let staged_at = places(|event| matches!(event, Event::BatchStaged { .. }));
+    let first_rung_at: Vec<_> = places(|event| matches!(event, Event::Doorbell { .. }))
+        .step_by(2)
+        .collect();
+    let in_order: Vec<_> = staged_at
+        .zip(&first_rung_at)
+        .map(|(staged, &rung)| staged < rung)
+        .collect();
+    assert_eq!(in_order, [true; 4]);
 }
 
 #[test]
@@ -333,6 +351,21 @@ impl Port for WithoutBarriers {
         budget: Budget,
     ) -> Result<u64, TimedOut> {
         self.device.await_word(queue, word, want, budget)
+    }
+
+    fn look_for_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        began: Tick,
+        budget: Budget,
+    ) -> Look {
+        self.device.look_for_word(queue, word, want, began, budget)
+    }
+
+    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
+        self.device.attend(queue, worker);
     }
 }
 

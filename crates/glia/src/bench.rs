@@ -44,6 +44,7 @@ mod threads;
 mod timing;
 
 use glia_abi::arch::ScaleError;
+use glia_device::sched::ThreadsError;
 use glia_device::{BadHbmRange, DeviceError, HostError};
 use glia_driver::alloc::AllocError;
 use glia_driver::chunk::DeadChunk;
@@ -124,6 +125,9 @@ pub enum BenchError {
     /// A copy of a case failed.
     #[error("a copy of the bench failed")]
     Copy(#[from] DmaError),
+    /// The engine of a case got no thread.
+    #[error("the engine of the bench has no thread")]
+    Threads(#[from] ThreadsError),
     /// HBM of a case could not be given back.
     #[error("memory of the bench's device cannot be given back")]
     Trim(#[from] BadHbmRange),

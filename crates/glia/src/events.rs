@@ -1,8 +1,8 @@
 //! What a machine tells of itself, kept: in memory, in a file, or both.
 //!
 //! ```text
-//!   driver, device ── Sink::event ──► Tee ──┬──► EventRing   the last so many, in memory
-//!                                           └──► EventLog    all of them, as JSON Lines
+//!   runtime, driver, device ── Sink::event ──► Tee ──┬──► EventRing   the last so many, in memory
+//!                                                    └──► EventLog    all of them, as JSON Lines
 //! ```
 //!
 //! A sink hears events with layers' locks held. So each of these takes one lock of its own for a
@@ -13,10 +13,12 @@
 //! runs with one seed in the virtual mode give the same bytes. The format is described in
 //! `docs/formats/events.md`.
 //!
-//! The runtime has no events: what it does shows as the ioctls that it calls.
+//! Names are numbered by each of them, from 0, in the order in which they were asked for. Nothing
+//! is forgotten: a sink holds every name that its machine has ever told it.
 
 mod line;
 mod log;
+mod names;
 mod ring;
 mod tee;
 

@@ -82,14 +82,15 @@ pub struct RuleReport {
 }
 
 impl Format {
-    /// The format of a file: by the ending of its name, else by its first character.
+    /// The format of a file: by the ending of its name, else by its first character. A byte order
+    /// mark is none.
     #[must_use]
     pub fn of(path: &Path, text: &str) -> Self {
         let ending = path.extension().and_then(|ending| ending.to_str());
         match ending {
             Some("json") => Self::Json,
             Some("toml") => Self::Toml,
-            _ if text.trim_start().starts_with('{') => Self::Json,
+            _ if unmarked(text).trim_start().starts_with('{') => Self::Json,
             _ => Self::Toml,
         }
     }
@@ -121,6 +122,7 @@ impl PlanFile {
     /// # Errors
     /// [`FaultsError`] if anything in it cannot be meant.
     pub fn parse(format: Format, text: &str) -> Result<Self, FaultsError> {
+        let text = unmarked(text);
         let document = match format {
             Format::Toml => tree::from_toml(text),
             Format::Json => tree::from_json(text),
@@ -168,6 +170,11 @@ impl PlanFile {
             rules,
         })
     }
+}
+
+/// The text behind a byte order mark, which some editors put before it.
+fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 impl Ordered {

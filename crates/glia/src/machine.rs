@@ -33,7 +33,7 @@ pub use process::Process;
 
 /// In the threaded mode a completion may take so many of the driver's budgets: engines share two
 /// processors with everybody else. What cannot come is told at once all the same.
-const THREADED_PATIENCE: u64 = 50;
+pub(crate) const THREADED_PATIENCE: u64 = 50;
 
 /// Which machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -306,6 +306,9 @@ impl Machine {
     }
 
     /// A process of this machine, with no file open.
+    ///
+    /// Process ids are those that Linux gives: 1 to 2^22. A process of any other gets nowhere: its
+    /// calls are answered with `EINVAL`.
     #[must_use]
     pub fn process(&self, pid: Pid) -> Arc<Process> {
         Arc::new(Process::new(Arc::clone(&self.parts), pid))

@@ -206,9 +206,10 @@ pub fn play_under(
     if let Some(laid) = &laid {
         config.faults = Arc::clone(laid.plan()) as _;
     }
+    let sink = Arc::clone(&config.sink);
     let machine = Machine::new(config)?;
     let devices: Vec<DeviceId> = (0..header.devices).map(DeviceId::new).collect();
-    let mut player = Player::open(&machine, &devices)?;
+    let mut player = Player::open(&machine, &devices, sink)?;
     let mut failure = None;
     while failure.is_none() {
         match reader.next(|step| player.step(&step))? {
@@ -283,10 +284,16 @@ impl Memory {
 }
 
 impl Player {
-    fn open(machine: &Machine, devices: &[DeviceId]) -> Result<Self, PlayError> {
+    fn open(
+        machine: &Machine,
+        devices: &[DeviceId],
+        sink: Arc<dyn Sink>,
+    ) -> Result<Self, PlayError> {
         let memo = Arc::new(Memo::new(PID, Arc::clone(machine.sched()) as Arc<_>));
         let config = RuntimeConfig {
             log: Some(Arc::clone(&memo) as Arc<_>),
+            sink,
+            process: Some(PID),
             ..RuntimeConfig::default()
         };
         let runtime =

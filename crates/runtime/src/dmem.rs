@@ -8,6 +8,9 @@
 //! 3. a refusal for want of memory becomes a report (device) or a line (host);
 //! 4. the address is asked for, the books are kept ([`dml`](crate::dml)), the allocator lists it.
 //!
+//! What becomes of an allocation, its end and each copy are told as events, failures too. An access
+//! that is refused before any byte moves is not.
+//!
 //! A [`Dmem`] is a reference; clones are more. With the last one the memory goes back: to the
 //! driver, then in the books. A model that is dropped takes its memory with it; references that are
 //! left answer [`RuntimeError::Gone`].
@@ -19,6 +22,7 @@
 //! the access is over.
 
 mod copy;
+mod tell;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -26,6 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use glia_abi::addr::{BusAddr, access_fits};
 use glia_abi::errno::Errno;
+use glia_abi::event::{CopyWay, Event, Ids, NameId};
 use glia_abi::handle::{Channel, CoreId, McHandle};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
@@ -76,7 +81,11 @@ pub(crate) enum Owner {
     /// With its core: GLOBAL in the reference.
     Core,
     /// With a loaded model: MODEL.
-    Model(ModelId),
+    Model {
+        id: ModelId,
+        /// What the model is called, for events.
+        model_name: Option<NameId>,
+    },
 }
 
 /// Allocates memory for a core, and knows what of it is live.
@@ -135,10 +144,26 @@ impl Allocator {
     }
 
     pub(crate) fn allocate(&self, spec: &AllocSpec<'_>) -> Result<Dmem, RuntimeError> {
+        let channel = self.channel(spec);
+        let allocated = self.try_allocate(spec, channel);
+        allocated.inspect_err(|error| self.tell_failed(spec, channel, error))
+    }
+
+    /// Tells of an allocation that cannot be, and gives the reason back.
+    pub(crate) fn refuse(&self, spec: &AllocSpec<'_>, error: RuntimeError) -> RuntimeError {
+        self.tell_failed(spec, self.channel(spec), &error);
+        error
+    }
+
+    /// The channel of an allocation.
+    fn channel(&self, spec: &AllocSpec<'_>) -> Channel {
+        let profile = self.device.ndl.profile();
+        spec.channel.unwrap_or(profile.default_channel(self.core))
+    }
+
+    fn try_allocate(&self, spec: &AllocSpec<'_>, channel: Channel) -> Result<Dmem, RuntimeError> {
         let ndl = &self.device.ndl;
-        let profile = ndl.profile();
-        let channel = spec.channel.unwrap_or(profile.default_channel(self.core));
-        let channels = profile.region_bases.len();
+        let channels = ndl.profile().region_bases.len();
         if channel.index() >= channels {
             return Err(RuntimeError::NoChannel {
                 device: ndl.id(),
@@ -287,7 +312,7 @@ impl Allocator {
             channel,
             model: match self.owner {
                 Owner::Core => None,
-                Owner::Model(id) => Some(id),
+                Owner::Model { id, .. } => Some(id),
             },
             hint: spec.hint.map(Box::from),
         });
@@ -298,6 +323,7 @@ impl Allocator {
             facts: Arc::clone(&facts),
             mapping: OnceLock::new(),
         });
+        self.tell_allocated(&block);
         let mut listed = self.list.lock();
         let serial = listed.next;
         listed.next += 1;
@@ -316,9 +342,17 @@ impl Drop for Allocator {
     fn drop(&mut self) {
         let left = self.list.live();
         match self.owner {
-            Owner::Model(id) => {
+            Owner::Model { id, .. } => {
                 left.iter().for_each(|slot| slot.release());
                 self.device.dml.remove_model(id);
+                self.device.tell(|| {
+                    let core = Some(self.core);
+                    let ids = Ids {
+                        core,
+                        ..Ids::default()
+                    };
+                    (ids, Event::ModelUnloaded { model: id.0 })
+                });
             }
             Owner::Core if left.is_empty() => {}
             Owner::Core => {
@@ -373,24 +407,31 @@ struct Block {
 }
 
 impl Block {
-    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), NdlError> {
-        match self.facts.location {
+    fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
+        let size_bytes = into.len() as u64;
+        let copied = match self.facts.location {
             Location::Device => copy::copy_out(self, offset_bytes, into),
-            Location::Host => {
-                let outcome = self.mapping()?.read(self.raw_offset(offset_bytes), into);
+            Location::Host => self.mapping().and_then(|mapping| {
+                let outcome = mapping.read(self.raw_offset(offset_bytes), into);
                 crate::ndl::mapped(self.device.ndl.id(), outcome)
-            }
-        }
+            }),
+        };
+        let copied = copied.map_err(RuntimeError::from);
+        self.tell_copied(CopyWay::Out, offset_bytes, size_bytes, &copied);
+        copied
     }
 
-    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), NdlError> {
-        match self.facts.location {
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
+        let copied = match self.facts.location {
             Location::Device => copy::copy_in(self, offset_bytes, bytes),
-            Location::Host => {
-                let outcome = self.mapping()?.write(self.raw_offset(offset_bytes), bytes);
+            Location::Host => self.mapping().and_then(|mapping| {
+                let outcome = mapping.write(self.raw_offset(offset_bytes), bytes);
                 crate::ndl::mapped(self.device.ndl.id(), outcome)
-            }
-        }
+            }),
+        };
+        let copied = copied.map_err(RuntimeError::from);
+        self.tell_copied(CopyWay::In, offset_bytes, bytes.len() as u64, &copied);
+        copied
     }
 
     /// Offset in the raw block. The driver has given size and alignment offset together, so the sum
@@ -416,11 +457,14 @@ impl Drop for Block {
     fn drop(&mut self) {
         // Unmap before the memory goes back.
         self.mapping.take();
-        if let Err(error) = self.device.ndl.free(self.handle) {
+        let ndl = &self.device.ndl;
+        let freed = ndl.free(self.handle).map_err(RuntimeError::from);
+        if let Err(error) = &freed {
             let session = &self.device.session;
             session.log(Level::Error, "dmem_free", &error.to_string());
         }
         self.device.dml.record(Action::Free, &self.facts);
+        self.tell_freed(&freed);
     }
 }
 
@@ -439,10 +483,7 @@ impl Dmem {
     /// The first byte that is used, as the device sees it.
     #[must_use]
     pub fn pa(&self) -> BusAddr {
-        let facts = &self.0.facts;
-        // An address of the driver's and an offset in its block.
-        let pa = facts.pa.checked_add(facts.align_offset_bytes);
-        pa.unwrap_or(facts.pa)
+        self.0.facts.first_byte()
     }
 
     /// All facts of the allocation.

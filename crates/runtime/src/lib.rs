@@ -16,8 +16,8 @@
 //! | [`error`] | what can go wrong, and the status that each case answers |
 //!
 //! The runtime reaches the driver through [`Transport`](glia_abi::transport::Transport) alone. It
-//! reads no clock and writes to no file: time, process numbers and the place that log lines go to
-//! are given by whoever opens it ([`dml::Log`]).
+//! reads no clock and writes to no file: time, process numbers and the places that log lines and
+//! events go to are given by whoever opens it ([`dml::Log`], [`RuntimeConfig::sink`]).
 //!
 //! **What this does not do.** It runs no models. A core here is a physical one. Scratchpad, zero
 //! copy and batches are absent.

@@ -17,6 +17,7 @@
 
 mod error;
 mod transfer;
+mod zero_copy;
 
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ pub(crate) use transfer::mapped;
 pub use transfer::{
     COPY_BUFFER_HALF_BYTES, COPY_BUFFER_SIZE_BYTES, CopyBuffer, Transfer, WaitHandle,
 };
+pub use zero_copy::{Completions, ZeroCopyBatch, ZeroCopyOp};
 
 /// What the driver must be able to do: asynchronous copies, allocations that carry a category, and
 /// the 64-bit forms.

@@ -4,13 +4,17 @@
 //! A core is a physical one: a device and a number there. Its memory is on the HBM channel that the
 //! generation gives it, unless an allocation names another.
 //!
+//! What happens is told to a [`Sink`]: devices opened and closed, models loaded and unloaded,
+//! allocations, copies. The ids are those of the driver's events, so that the two join by handle.
+//!
 //! **Who owns what.** A device is closed when the runtime and every allocation on it are dropped;
 //! an allocation that outlives the runtime is named in the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use glia_abi::handle::{CoreId, DeviceId};
+use glia_abi::event::{Detail, Event, Ids, NameId, NoSink, Sink};
+use glia_abi::handle::{CoreId, DeviceId, Pid};
 use glia_abi::transport::Transport;
 
 use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
@@ -36,6 +40,10 @@ pub struct RuntimeConfig {
     pub events_max: usize,
     /// Where log lines go; `None` for nowhere.
     pub log: Option<Arc<dyn Log>>,
+    /// Who hears events: as a rule, whoever hears those of the machine.
+    pub sink: Arc<dyn Sink>,
+    /// The process that events are about, as the driver calls it; `None` if that is not known.
+    pub process: Option<Pid>,
 }
 
 impl Default for RuntimeConfig {
@@ -44,6 +52,8 @@ impl Default for RuntimeConfig {
             profile: ReportProfile::default(),
             events_max: 1 << 20,
             log: None,
+            sink: Arc::new(NoSink),
+            process: None,
         }
     }
 }
@@ -51,6 +61,8 @@ impl Default for RuntimeConfig {
 /// What all devices of a process share.
 pub(crate) struct Session {
     config: RuntimeConfig,
+    /// Whether the sink wants to hear anything.
+    is_heard: bool,
     /// Whether the driver is believed to understand alignments. Once false, it stays so.
     pub(crate) driver_aligns: AtomicBool,
     next_model: AtomicU32,
@@ -79,6 +91,51 @@ pub(crate) struct OpenDevice {
     pub(crate) session: Arc<Session>,
 }
 
+impl OpenDevice {
+    fn open(
+        transport: Arc<dyn Transport>,
+        id: DeviceId,
+        session: &Arc<Session>,
+    ) -> Result<Self, RuntimeError> {
+        let ndl = ndl::Device::open(transport, id)?;
+        let device = Self {
+            dml: Dml::new(id, ndl.profile(), session.config.events_max),
+            ndl,
+            session: Arc::clone(session),
+        };
+        device.tell(|| (Ids::default(), Event::RuntimeOpened));
+        Ok(device)
+    }
+
+    /// Tells an event, which is put together only if somebody listens. Process and device are added
+    /// to its ids.
+    pub(crate) fn tell(&self, told: impl FnOnce() -> (Ids, Event)) {
+        if !self.session.is_heard {
+            return;
+        }
+        let config = &self.session.config;
+        let (ids, event) = told();
+        let ids = Ids {
+            process: config.process,
+            device: Some(self.ndl.id()),
+            ..ids
+        };
+        config.sink.event(self.ndl.sched().now(), &ids, &event);
+    }
+
+    /// The number of a name in events; `None` if there is none, or nobody listens.
+    pub(crate) fn name(&self, text: Option<&str>) -> Option<NameId> {
+        let text = text.filter(|_| self.session.is_heard)?;
+        self.session.config.sink.name(text)
+    }
+}
+
+impl Drop for OpenDevice {
+    fn drop(&mut self) {
+        self.tell(|| (Ids::default(), Event::RuntimeClosed));
+    }
+}
+
 /// The runtime of one process.
 pub struct Runtime {
     devices: Vec<Slot>,
@@ -101,19 +158,15 @@ impl Runtime {
         config: RuntimeConfig,
     ) -> Result<Self, RuntimeError> {
         let session = Arc::new(Session {
+            is_heard: config.sink.detail() > Detail::Nothing,
             config,
             driver_aligns: AtomicBool::new(true),
             next_model: AtomicU32::new(ModelId::FIRST.0),
         });
         let open = |&id| {
-            let ndl = ndl::Device::open(Arc::clone(&transport), id)?;
-            let profile = ndl.profile();
-            let device = Arc::new(OpenDevice {
-                dml: Dml::new(id, profile, session.config.events_max),
-                ndl,
-                session: Arc::clone(&session),
-            });
-            let cores = (0..profile.cores).map(CoreId::new);
+            let device = OpenDevice::open(Arc::clone(&transport), id, &session)?;
+            let device = Arc::new(device);
+            let cores = (0..device.ndl.profile().cores).map(CoreId::new);
             let globals = cores.map(|core| Allocator::new(Arc::clone(&device), core, Owner::Core));
             Ok(Slot {
                 globals: globals.collect(),
@@ -148,7 +201,18 @@ impl Runtime {
         let next = device.session.next_model.fetch_add(1, Ordering::Relaxed);
         let id = ModelId(next);
         device.dml.add_model(id, core.core, name);
-        let allocator = Allocator::new(Arc::clone(device), core.core, Owner::Model(id));
+        let model_name = device.name(Some(name));
+        device.tell(|| {
+            let core = Some(core.core);
+            let ids = Ids {
+                core,
+                ..Ids::default()
+            };
+            let model = id.0;
+            (ids, Event::ModelLoaded { model, model_name })
+        });
+        let owner = Owner::Model { id, model_name };
+        let allocator = Allocator::new(Arc::clone(device), core.core, owner);
         Ok(Model { id, allocator })
     }
 

@@ -41,20 +41,18 @@ impl Tensor {
     ) -> Result<Self, RuntimeError> {
         let allocator = runtime.global(core)?;
         let device = allocator.device();
-        let location = match placement {
-            Placement::Device => Location::Device,
-            Placement::Host if device.ndl.profile().arch == Arch::V3 => {
-                return Err(RuntimeError::HostTensor {
-                    device: core.device,
-                });
-            }
-            Placement::Host => Location::Host,
-        };
         let spec = AllocSpec {
-            location,
+            location: match placement {
+                Placement::Device => Location::Device,
+                Placement::Host => Location::Host,
+            },
             hint: (!name.is_empty()).then_some(name),
             ..AllocSpec::device(size_bytes, MemUsage::Tensor)
         };
+        if placement == Placement::Host && device.ndl.profile().arch == Arch::V3 {
+            let device = core.device;
+            return Err(allocator.refuse(&spec, RuntimeError::HostTensor { device }));
+        }
         let memory = allocator.allocate(&spec).inspect_err(|_| {
             let place = match placement {
                 Placement::Device => "DEVICE",

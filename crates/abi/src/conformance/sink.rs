@@ -1,11 +1,15 @@
 //! Rules of [`Sink`].
 
+use std::collections::BTreeSet;
+
 use super::{Must, Violation, hold};
 use crate::addr::{BusAddr, RegOffset};
-use crate::event::{CommandClass, EngineFault, Event, Ids, Sink};
+use crate::event::{CommandClass, CopyPath, CopyWay, EngineFault, Event, Ids, NameId, Sink};
 use crate::fault::PairFault;
 use crate::handle::{ChunkId, CoreId, DeviceId, EngineId, McHandle, Pid, QueueId};
 use crate::mem::Location;
+use crate::mem_usage::MemUsage;
+use crate::nrt::NrtStatus;
 use crate::port::NotCompleted;
 use crate::sched::{Micros, Tick};
 use crate::udma::Direction;
@@ -14,8 +18,17 @@ use crate::usage::Category;
 /// What a sink that remembers has heard: time, ids, event.
 pub type Heard = (Tick, Ids, Event);
 
-/// A sink takes any event at any time, from several threads, and never changes its mind about what
-/// it wants to hear.
+/// Names as programs choose them.
+const NAMES: [&str; 5] = [
+    "weights",
+    "",
+    "a \"b\"\n\u{0}",
+    "weights ",
+    "Gewichte \u{1f9e0}",
+];
+
+/// A sink takes any event at any time, from several threads, never changes its mind about what it
+/// wants to hear, and gives each name a number of its own, or no number to any.
 ///
 /// # Errors
 /// The rule that it breaks.
@@ -26,15 +39,35 @@ pub fn check(sink: &dyn Sink) -> Result<(), Violation> {
             sink.event(at, &ids, &event);
         }
     };
-    let all_told = std::thread::scope(|scope| {
-        let tellers = [scope.spawn(tell_all), scope.spawn(tell_all)];
+    let name_all = || NAMES.map(|text| sink.name(text));
+    let tell = || {
+        let names = name_all();
+        tell_all();
+        names
+    };
+    let told = std::thread::scope(|scope| {
+        let tellers = [scope.spawn(tell), scope.spawn(tell)];
         // Join all of them: a panic that nobody took would go on here.
-        tellers.map(|teller| teller.join().is_ok())
+        tellers.map(|teller| teller.join().ok())
     });
+    let [Some(names), Some(same)] = told else {
+        return Err(Violation {
+            rule: "a sink takes any event at any time",
+            found: "it panicked".to_owned(),
+        });
+    };
     hold!(
-        all_told == [true, true],
-        "a sink takes any event at any time",
-        "it panicked"
+        names == same && names == name_all(),
+        "a name keeps its number",
+        "{names:?}, then {same:?} or {:?}",
+        name_all()
+    );
+    let numbers: BTreeSet<_> = names.iter().collect();
+    let kept = names.iter().flatten().count();
+    hold!(
+        kept == 0 || (kept == NAMES.len() && numbers.len() == NAMES.len()),
+        "two names have two numbers",
+        "{names:?}"
     );
     let after = sink.detail();
     hold!(
@@ -118,6 +151,7 @@ fn everything() -> Vec<Heard> {
     };
     let (at, size_bytes) = (BusAddr::new(u64::MAX), u64::MAX);
     let direction = Direction::Rx;
+    let name = Some(NameId::new(u32::MAX));
     let stopped = [
         EngineFault::Doorbell {
             direction,
@@ -161,6 +195,7 @@ fn everything() -> Vec<Heard> {
             size_bytes,
             location: Location::Device,
             category: Category(u32::MAX),
+            site: name,
         },
         Event::ChunkFreed {
             size_bytes,
@@ -180,6 +215,10 @@ fn everything() -> Vec<Heard> {
         Event::BatchFailed {
             context: 1,
             reason: NotCompleted::Idle,
+        },
+        Event::CompletionPosted {
+            sequence: u64::MAX,
+            result: i64::MIN,
         },
         Event::Acknowledged {
             direction,
@@ -207,6 +246,45 @@ fn everything() -> Vec<Heard> {
         Event::StrayRegister {
             at: RegOffset::new(u64::MAX),
             value: None,
+        },
+        Event::RuntimeOpened,
+        Event::RuntimeClosed,
+        Event::ModelLoaded {
+            model: u32::MAX,
+            model_name: name,
+        },
+        Event::ModelUnloaded { model: 0 },
+        Event::Allocated {
+            at,
+            size_bytes,
+            allocated_bytes: u64::MAX,
+            location: Location::Device,
+            usage: MemUsage::DmaRingCollectives,
+            model: None,
+            model_name: None,
+            hint: name,
+        },
+        Event::AllocationFailed {
+            size_bytes,
+            align_bytes: 1 << 63,
+            location: Location::Host,
+            usage: MemUsage::Generic,
+            hint: None,
+            status: NrtStatus::Resource,
+        },
+        Event::Freed {
+            size_bytes,
+            allocated_bytes: 0,
+            location: Location::Host,
+            usage: MemUsage::Tensor,
+            status: NrtStatus::Failure,
+        },
+        Event::Copied {
+            way: CopyWay::In,
+            path: CopyPath::Staged,
+            offset_bytes: u64::MAX,
+            size_bytes,
+            status: NrtStatus::Success,
         },
     ];
     let faults = stopped.map(|fault| Event::Stopped { fault });

@@ -185,6 +185,12 @@ fn nothing_is_never_a_fault(fixture: &UserFixture<'_>) -> Result<(), Violation> 
             "a range of 0 bytes is never a fault",
             "copying out to {at}: {copied:?}"
         );
+        let checked = fixture.memory.check(at, 0, true);
+        hold!(
+            checked.is_ok(),
+            "a range of 0 bytes is never a fault",
+            "at {at}: {checked:?}"
+        );
         let pinned = fixture.memory.pin(at, 0, true);
         hold!(
             !matches!(pinned, Err(PinFault::Fault(_))),
@@ -269,8 +275,14 @@ fn pins_are_faults_where_copies_are(fixture: &UserFixture<'_>) -> Result<(), Vio
         (fixture.writable.start(), u64::MAX, true),
     ];
     for (at, size_bytes, write) in wild {
-        let pinned = fixture.memory.pin(at, size_bytes, write);
         let fault = UserFault { at, size_bytes };
+        let checked = fixture.memory.check(at, size_bytes, write);
+        hold!(
+            checked == Err(fault),
+            "what the caller may not use so is told when it is checked",
+            "{size_bytes} bytes at {at}, to be written: {write}: {checked:?}"
+        );
+        let pinned = fixture.memory.pin(at, size_bytes, write);
         hold!(
             pinned == Err(PinFault::Fault(fault)),
             "what the caller may not use so cannot be pinned, and the fault names it",
@@ -281,6 +293,10 @@ fn pins_are_faults_where_copies_are(fixture: &UserFixture<'_>) -> Result<(), Vio
 }
 
 fn pins_end(fixture: &UserFixture<'_>) -> Result<(), Violation> {
+    for (at, write) in [(fixture.readable, false), (fixture.writable.start(), true)] {
+        let checked = fixture.memory.check(at, 8, write);
+        checked.must("the caller's own memory is found when it is checked")?;
+    }
     let pin = || {
         let start = fixture.writable.start();
         fixture.memory.pin(start, PAGE_SIZE_BYTES, true)
@@ -345,10 +361,20 @@ fn only_lasting_memory_is_captured(fixture: &UserFixture<'_>) -> Result<(), Viol
         .memory
         .capture(at, 100)
         .must("memory that outlives the call is captured")?;
-    for write in [true, false] {
-        let pinned = captured.pin(write).must("captured memory can be pinned")?;
-        spans_are_whole(&pinned, at, 100)?;
+    for (offset, size_bytes, write) in [(0, 100, true), (0, 100, false), (7, 93, true)] {
+        let pinned = captured
+            .pin(offset, size_bytes, write)
+            .must("captured memory can be pinned")?;
+        let at = at.checked_add(offset).must("a buffer does not wrap")?;
+        spans_are_whole(&pinned, at, size_bytes)?;
         fixture.machine.unpin(pinned.pin);
+    }
+    for (offset, size_bytes) in [(1, 100), (101, 1), (u64::MAX, 2)] {
+        hold!(
+            captured.pin(offset, size_bytes, false).is_err(),
+            "what leaves the captured range is not pinned",
+            "{size_bytes} bytes at offset {offset} of 100"
+        );
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use glia_abi::conformance::sink::Heard;
 use glia_abi::conformance::{faults, sink};
-use glia_abi::event::{Detail, Event, Ids, NoSink, Sink};
+use glia_abi::event::{Detail, Event, Ids, NameId, NoSink, Sink};
 use glia_abi::fault::{
     FaultKind, FaultPlan, FaultPoint, FaultRule, Faults, Matching, NoFaults, PairAt, PairFault,
     StagedBatch, Trigger,
@@ -26,6 +26,9 @@ enum SinkFlaw {
     Reorders,
     Forgets,
     DropsIds,
+    ForgetsNames,
+    MixesNamesUp,
+    HasNoRoomForNames,
 }
 
 /// Remembers what it hears.
@@ -33,6 +36,7 @@ struct Recorder {
     flaw: SinkFlaw,
     asked: AtomicU64,
     heard: Mutex<Vec<Heard>>,
+    names: Mutex<Vec<String>>,
 }
 
 impl Recorder {
@@ -41,6 +45,7 @@ impl Recorder {
             flaw,
             asked: AtomicU64::new(0),
             heard: Mutex::default(),
+            names: Mutex::default(),
         }
     }
 
@@ -60,6 +65,24 @@ impl Sink for Recorder {
             0 if self.flaw == SinkFlaw::ChangesItsMind => Detail::Nothing,
             _ => Detail::Descriptors,
         }
+    }
+
+    fn name(&self, text: &str) -> Option<NameId> {
+        let mut names = self.names.lock().unwrap();
+        let text = match self.flaw {
+            SinkFlaw::MixesNamesUp => text.trim(),
+            _ => text,
+        };
+        let known = names.iter().position(|known| known == text);
+        let known = known.filter(|_| self.flaw != SinkFlaw::ForgetsNames);
+        if known.is_none() && self.flaw == SinkFlaw::HasNoRoomForNames && names.len() == 2 {
+            return None;
+        }
+        let number = known.unwrap_or_else(|| {
+            names.push(text.to_owned());
+            names.len() - 1
+        });
+        u32::try_from(number).ok().map(NameId::new)
     }
 
     fn event(&self, at: Tick, ids: &Ids, event: &Event) {
@@ -111,6 +134,9 @@ fn mutant_sinks_are_caught() {
         (SinkFlaw::Reorders, in_order),
         (SinkFlaw::DropsIds, in_order),
         (SinkFlaw::Forgets, "what a sink has heard stays heard"),
+        (SinkFlaw::ForgetsNames, "a name keeps its number"),
+        (SinkFlaw::MixesNamesUp, "two names have two numbers"),
+        (SinkFlaw::HasNoRoomForNames, "two names have two numbers"),
     ];
     for (flaw, rule) in mutants {
         let recorder = Recorder::new(flaw);

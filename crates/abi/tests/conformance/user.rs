@@ -44,6 +44,10 @@ pub(crate) enum Flaw {
     CapturesBeyond,
     CapturesNothing,
     CapturedIsNotPinned,
+    ChecksNothing,
+    ChecksForReading,
+    CapturedPinsBeyond,
+    CapturedPinsItsStart,
 }
 
 #[derive(Clone)]
@@ -213,6 +217,14 @@ impl UserMemory for FakeUser {
         Ok(())
     }
 
+    fn check(&self, at: UserAddr, size_bytes: u64, write: bool) -> Result<(), UserFault> {
+        if size_bytes == 0 || self.flaw == Flaw::ChecksNothing {
+            return Ok(());
+        }
+        self.find(at, size_bytes, write && self.flaw != Flaw::ChecksForReading)
+            .map(drop)
+    }
+
     fn pin(&self, at: UserAddr, size_bytes: u64, write: bool) -> Result<PinnedUser, PinFault> {
         if size_bytes == 0 {
             let (pin, spans) = (PinId(u64::MAX), Vec::new());
@@ -257,14 +269,21 @@ struct Captured {
 }
 
 impl CapturedMemory for Captured {
-    fn pin(&self, write: bool) -> Result<PinnedUser, PinFault> {
-        let size_bytes = self.size_bytes;
+    fn pin(&self, offset_bytes: u64, size_bytes: u64, write: bool) -> Result<PinnedUser, PinFault> {
+        let end = offset_bytes.checked_add(size_bytes);
+        let is_outside = end.is_none_or(|end| end > self.size_bytes);
+        if is_outside && self.user.flaw != Flaw::CapturedPinsBeyond {
+            let at = UserAddr::new(0);
+            return Err(UserFault { at, size_bytes }.into());
+        }
         if self.user.flaw == Flaw::CapturedIsNotPinned {
             return Err(PinFault::NoRoom { size_bytes });
         }
-        let pinned = self
-            .user
-            .pin_at(&self.buffer, self.offset, size_bytes, write);
+        let offset = match self.user.flaw {
+            Flaw::CapturedPinsItsStart => self.offset,
+            _ => self.offset + usize::try_from(offset_bytes).unwrap(),
+        };
+        let pinned = self.user.pin_at(&self.buffer, offset, size_bytes, write);
         pinned.ok_or(PinFault::NoRoom { size_bytes })
     }
 }
@@ -302,6 +321,7 @@ fn mutants_of_user_memory_are_caught() {
     let nothing = "a fault copies nothing";
     let pinned = "what the caller may not use so cannot be pinned, and the fault names it";
     let captured = "only memory that outlives the call is captured";
+    let checked = "what the caller may not use so is told when it is checked";
     let mutants = [
         (Flaw::ReadsShifted, "the caller's bytes come in"),
         (
@@ -340,6 +360,16 @@ fn mutants_of_user_memory_are_caught() {
         (Flaw::PinIdsRepeat, "the id of a pin is never used twice"),
         (Flaw::OnePinAtATime, "the same memory can be pinned twice"),
         (Flaw::CapturedIsNotPinned, "captured memory can be pinned"),
+        (
+            Flaw::CapturedPinsBeyond,
+            "what leaves the captured range is not pinned",
+        ),
+        (
+            Flaw::CapturedPinsItsStart,
+            "the first span starts at the range's offset in its page",
+        ),
+        (Flaw::ChecksNothing, checked),
+        (Flaw::ChecksForReading, checked),
         (Flaw::CapturesLent, captured),
         (Flaw::CapturesBeyond, captured),
         (

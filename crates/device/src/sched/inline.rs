@@ -1,8 +1,8 @@
 //! Time and waiting on the caller's thread: the inline mode of [`Sched`].
 //!
-//! There are no threads of the machine's own. A kick steps the worker until it has nothing to do; a
-//! wait steps whatever is due until it is over. With one client thread everything that happens, and
-//! the time at which it happens, follows from what the client does.
+//! There are no threads of the machine's own. A kick steps the worker until it has nothing to do,
+//! and whom that kicks; a wait steps whatever is due until it is over. With one client thread
+//! everything that happens, and the time at which it happens, follows from what the client does.
 //!
 //! ```text
 //!   kick ──► step, step, …                      wake ──► runnable
@@ -11,8 +11,10 @@
 //!              └ Idle
 //! ```
 //!
-//! Runnable workers are stepped by whoever comes next to a kick, a wait or a pause; a wake steps
-//! nothing itself, since locks are let go in places where no worker may run.
+//! **A kick steps nobody else.** Doorbells are rung under locks, and whoever rings one knows whom he
+//! kicks, and that this worker does not take them. Any other might: one that was woken, or is due,
+//! is stepped by whoever comes next to a wait or, if it was woken, to a pause; no lock is held there.
+//! A wake steps nothing itself, for the same reason.
 //!
 //! **Time** stands still but for waits. A waiter for whom nothing is runnable moves the clock to
 //! what is due next: a worker's `At`, or the end of a bounded wait, if that comes before it. It
@@ -44,8 +46,21 @@ use glia_abi::handle::WorkerId;
 use glia_abi::sched::{Micros, Poll, Sched, Step, Tick, WaitOn, Worker};
 
 thread_local! {
-    /// The scheduler whose worker this thread is stepping, by address; 0 for none.
-    static STEPPING: Cell<usize> = const { Cell::new(0) };
+    /// What this thread is stepping.
+    static STEPPING: Cell<Stepping> = const { Cell::new(Stepping { sched: 0, kick: NO_KICK }) };
+}
+
+/// The kick of a worker that is runnable for another reason, and of a step that a wait or a pause
+/// makes.
+const NO_KICK: u64 = 0;
+
+/// On whose behalf a step is made.
+#[derive(Clone, Copy)]
+struct Stepping {
+    /// The scheduler, by address; 0 for none.
+    sched: usize,
+    /// The kick that the step belongs to, by number.
+    kick: u64,
 }
 
 /// The inline [`Sched`], see the module.
@@ -68,14 +83,15 @@ pub struct InlineSched {
 struct State {
     /// By worker number.
     workers: Vec<Slot>,
-    runnable: VecDeque<WorkerId>,
+    /// Each with the kick that goes on with it.
+    runnable: VecDeque<(WorkerId, u64)>,
     /// By time, then in the order in which they were entered.
     due: BTreeMap<(Tick, u64), WorkerId>,
     /// Ends of bounded waits; in one order with `due`.
     bounds: BTreeSet<(Tick, u64)>,
     on: BTreeMap<WaitOn, Vec<WorkerId>>,
     steps: Vec<StepUnderWay>,
-    /// How many entries `due` and `bounds` have had.
+    /// How many entries `due` and `bounds` have had, and how many kicks there were.
     entries: u64,
     /// Threads that kick, or wait and are not parked.
     inside: u32,
@@ -131,12 +147,12 @@ impl InlineSched {
     }
 
     fn is_stepping_here(&self) -> bool {
-        STEPPING.get() == self.address()
+        STEPPING.get().sched == self.address()
     }
 
-    fn make_runnable(&self, state: &mut State, worker: WorkerId) {
+    fn make_runnable(&self, state: &mut State, worker: WorkerId, kick: u64) {
         state.workers[worker.index()].phase = Phase::Runnable;
-        state.runnable.push_back(worker);
+        state.runnable.push_back((worker, kick));
         self.count_runnable(state);
     }
 
@@ -148,17 +164,29 @@ impl InlineSched {
 
     /// The next worker to be stepped without moving the clock.
     fn take_runnable(&self, state: &mut State) -> Option<WorkerId> {
-        let worker = state.runnable.pop_front();
-        if worker.is_some() {
+        if let Some((worker, _)) = state.runnable.pop_front() {
             self.count_runnable(state);
-            return worker;
+            return Some(worker);
         }
         let entry = state.due.first_entry()?;
         (entry.key().0 <= self.now()).then(|| entry.remove())
     }
 
-    /// Runs one step of a worker that is in no table.
-    fn step<'a>(&'a self, mut state: MutexGuard<'a, State>, id: WorkerId) -> MutexGuard<'a, State> {
+    /// The next worker that a kick goes on with.
+    fn take_of_kick(&self, state: &mut State, kick: u64) -> Option<WorkerId> {
+        let at = state.runnable.iter().position(|&(_, of)| of == kick)?;
+        let (worker, _) = state.runnable.remove(at)?;
+        self.count_runnable(state);
+        Some(worker)
+    }
+
+    /// Runs one step of a worker that is in no table, for a kick if it belongs to one.
+    fn step<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        id: WorkerId,
+        kick: u64,
+    ) -> MutexGuard<'a, State> {
         let slot = &mut state.workers[id.index()];
         let Some(worker) = slot.worker.as_ref().and_then(Weak::upgrade) else {
             slot.worker = None;
@@ -176,7 +204,11 @@ impl InlineSched {
         let mut under_way = UnderWay {
             sched: self,
             worker: id,
-            outer: STEPPING.replace(self.address()),
+            kick,
+            outer: STEPPING.replace(Stepping {
+                sched: self.address(),
+                kick,
+            }),
             is_over: false,
         };
         let next = worker.step(self.now());
@@ -184,11 +216,11 @@ impl InlineSched {
         drop(worker);
         under_way.is_over = true;
         drop(under_way);
-        self.settle(id, next)
+        self.settle(id, next, kick)
     }
 
     /// Puts a worker where its step said.
-    fn settle(&self, id: WorkerId, next: Step) -> MutexGuard<'_, State> {
+    fn settle(&self, id: WorkerId, next: Step, kick: u64) -> MutexGuard<'_, State> {
         let mut state = self.state();
         let at = state.steps.iter().position(|step| step.worker == id);
         // PANIC: not reached, `step` has entered it.
@@ -203,7 +235,7 @@ impl InlineSched {
             Step::Idle => under_way.again,
         };
         if again {
-            self.make_runnable(&mut state, id);
+            self.make_runnable(&mut state, id, kick);
         } else {
             state.workers[id.index()].phase = match next {
                 Step::Again | Step::Idle => Phase::Idle,
@@ -241,7 +273,7 @@ impl InlineSched {
     /// Steps what is runnable, until nothing is.
     fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         while let Some(worker) = self.take_runnable(&mut state) {
-            state = self.step(state, worker);
+            state = self.step(state, worker, NO_KICK);
         }
         state
     }
@@ -336,8 +368,9 @@ impl State {
 struct UnderWay<'a> {
     sched: &'a InlineSched,
     worker: WorkerId,
+    kick: u64,
     /// What this thread was stepping before.
-    outer: usize,
+    outer: Stepping,
     is_over: bool,
 }
 
@@ -345,7 +378,7 @@ impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         STEPPING.set(self.outer);
         if !self.is_over {
-            let mut state = self.sched.settle(self.worker, Step::Idle);
+            let mut state = self.sched.settle(self.worker, Step::Idle, self.kick);
             // The thread leaves without another word.
             state.inside -= 1;
         }
@@ -372,7 +405,7 @@ impl Sched for InlineSched {
         }
         for worker in state.on.remove(&on).unwrap_or_default() {
             self.concerned.fetch_sub(1, Ordering::SeqCst);
-            self.make_runnable(&mut state, worker);
+            self.make_runnable(&mut state, worker, NO_KICK);
         }
         self.release(&mut state);
     }
@@ -402,17 +435,28 @@ impl Sched for InlineSched {
         let Some(phase) = state.workers.get(worker.index()).map(|slot| slot.phase) else {
             return;
         };
+        let stepping = STEPPING.get();
         // Within a step, the kick or wait that the step belongs to goes on with it.
-        let goes_on_here = !self.is_stepping_here();
+        let goes_on_here = stepping.sched != self.address();
+        let kick = if goes_on_here {
+            state.next_entry()
+        } else {
+            stepping.kick
+        };
         match phase {
-            Phase::Idle if goes_on_here && state.runnable.is_empty() => {
+            Phase::Idle if goes_on_here => {
                 // It is next anyhow.
                 state.inside += 1;
-                state = self.step(state, worker);
+                state = self.step(state, worker, kick);
                 state.inside -= 1;
             }
-            Phase::Idle => self.make_runnable(&mut state, worker),
-            Phase::Runnable => {}
+            Phase::Idle => self.make_runnable(&mut state, worker, kick),
+            // The latest kick goes on with it.
+            Phase::Runnable => {
+                for (_, of) in state.runnable.iter_mut().filter(|entry| entry.0 == worker) {
+                    *of = kick.max(*of);
+                }
+            }
             // Whoever steps it steps it again, if it says that it has nothing to do.
             Phase::Stepping => {
                 for step in state.steps.iter_mut().filter(|step| step.worker == worker) {
@@ -427,12 +471,14 @@ impl Sched for InlineSched {
                 if state.due.len() == resting {
                     return;
                 }
-                self.make_runnable(&mut state, worker);
+                self.make_runnable(&mut state, worker, kick);
             }
         }
         if goes_on_here {
             state.inside += 1;
-            let state = self.drain(state);
+            while let Some(worker) = self.take_of_kick(&mut state, kick) {
+                state = self.step(state, worker, kick);
+            }
             self.leave(state);
         }
     }
@@ -466,7 +512,7 @@ impl Sched for InlineSched {
             }
             match self.next(&mut state, seen) {
                 Next::Look => {}
-                Next::Step(worker) => state = self.step(state, worker),
+                Next::Step(worker) => state = self.step(state, worker, NO_KICK),
                 Next::Park => {
                     let end = within.and_then(|within| {
                         let now = Instant::now();

@@ -15,7 +15,8 @@
 //! step look, and then the clock moves to the first timer. In a run of several clients, some pauses
 //! hold their client back for a while ([`HELD_ONE_IN`]); while one is, time passes now and then
 //! ([`PASSES_ONE_IN`]) though other clients could run: waits end, and late work comes, before they
-//! go on. It never passes over a worker that could.
+//! go on. It never passes over a worker that could. A client that is alone is not held back; time
+//! passes as often at its pauses, so that what it looks for between them comes.
 //!
 //! **A wait for what cannot come** runs its time, as it would on hardware; everybody else goes on
 //! meanwhile. It looks again after a wake, since a reset may have changed the prospects. Without a
@@ -62,7 +63,8 @@ pub const HELD_ONE_IN: u64 = 16;
 /// other, so that every scale of time is met.
 pub const HELD_MAX: Micros = Micros(1 << 14);
 /// While a client is held back and only clients are runnable, one choice of so many is that the
-/// clock moves to the first timer. More often than a client is held, so that most are not.
+/// clock moves to the first timer; and of a client that is alone one pause of so many. More often
+/// than a client is held, so that most are not.
 pub const PASSES_ONE_IN: u64 = 4;
 /// Yields before a client that waits for the baton parks.
 const SPINS: u32 = 200;
@@ -524,8 +526,15 @@ impl State {
         self.turn == Turn::Run && left.count() > 1
     }
 
-    /// Whether a client is held back, and no worker is runnable.
+    /// Whether time may pass though a client could run: one is held back, or nobody else is left and
+    /// something is to come. No worker is runnable then.
     fn may_pass_time(&self) -> bool {
+        if let [Task::Client(only)] = *self.runnable
+            && !self.has_company()
+        {
+            let pauses = matches!(self.seats[only].phase, Phase::Active);
+            return pauses && !self.timers.is_empty();
+        }
         let mut seats = self.seats.iter();
         seats.any(|seat| matches!(seat.phase, Phase::Held))
             && !self
@@ -680,6 +689,11 @@ impl Sched for VirtualSched {
 
     fn spawn(&self, worker: Weak<dyn Worker>) -> WorkerId {
         self.state().workers.add(worker)
+    }
+
+    /// Hopeless waits run their length here.
+    fn gives_up_at_once(&self) -> bool {
+        false
     }
 
     /// Only lets the worker run: when it does is decided at the caller's next switch point.

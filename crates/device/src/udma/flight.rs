@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each pair has a point in time for its read and one for its write, which are fixed when it is taken
-//! on. In strict order they follow those of its predecessor. In weak order chance spreads them. Writes
+//! on. In strict order they follow those of its predecessor. In weak order chance spreads them. Reads
+//! keep their order, so that whoever finds a marker may give back what was read before it. Writes
 //! to host memory go one way and those to HBM another: on either they keep their order, and a
 //! marker in host memory overtakes data for HBM. Beyond that only barriers hold them back:
 //!
@@ -51,6 +52,8 @@ pub(crate) struct Flight {
     free_at: Tick,
     /// No later write comes before this.
     floor: Tick,
+    /// The latest read.
+    last_read: Tick,
     /// The latest write to HBM, and to host memory.
     last_writes: [Tick; 2],
     chance: Option<Chance>,
@@ -152,6 +155,9 @@ impl Flight {
                 .max(1)
                 .saturating_mul(SPREAD);
             read_at = plus(read_at, chance.below(spread_ns));
+            // Reads keep their order: a source may be given back when a later pair has written.
+            read_at = read_at.max(self.last_read);
+            self.last_read = read_at;
             write_at = plus(read_at, moving_ns.saturating_add(chance.below(spread_ns)));
         }
         let way = usize::from(bus.is_host(pair.target));
@@ -279,10 +285,15 @@ fn flip(bytes: &mut [u8], offset_bytes: u64, size_bytes: u64, mask: u8) {
     }
 }
 
+/// Late pairs of a queue that are told apart.
+// LIMIT: a plan may have heads move years late, and that is not to take memory for each pair.
+const LATE_MAX: usize = 256;
+
 /// Heads that move late: pairs that are retired, and not seen to be until their time has come.
 ///
 /// A head stands before the first of them, so one whose time comes no later than that of one before
-/// it does not count: times rise with positions.
+/// it does not count: times rise with positions. Of more than [`LATE_MAX`] the last ones are seen
+/// together, when the time of the last has come.
 #[derive(Default)]
 pub(crate) struct LateHeads(BTreeMap<u64, Tick>);
 
@@ -302,6 +313,12 @@ impl LateHeads {
             self.0.remove(&behind);
         }
         self.0.insert(position, at);
+        if self.0.len() > LATE_MAX
+            && let Some((_, last)) = self.0.pop_last()
+            && let Some(mut before) = self.0.last_entry()
+        {
+            before.insert(last);
+        }
     }
 
     /// Where the head stands at `now`; `None` if none is late.
@@ -350,5 +367,21 @@ mod tests {
             heads.note(Some(delay), position, Tick(position * 1000));
         }
         assert_eq!(heads.0.len(), 1);
+    }
+
+    #[test]
+    fn heads_that_are_an_hour_late_take_a_bounded_number_of_entries_and_none_is_seen_early() {
+        let hour = Micros(3_600_000_000);
+        let mut heads = LateHeads::default();
+        for position in 0..10_000 {
+            heads.note(Some(PairFault::RetiredLate(hour)), position, Tick(position));
+        }
+        assert_eq!(heads.0.len(), LATE_MAX);
+        let seen = |after_ns: u64| Tick(after_ns).after(hour);
+        assert_eq!(heads.first(seen(9)), Some(10));
+        let last = LATE_MAX as u64 - 1;
+        assert_eq!(heads.first(seen(last - 1)), Some(last));
+        assert_eq!(heads.first(seen(9_998)), Some(last));
+        assert_eq!(heads.first(seen(9_999)), None);
     }
 }

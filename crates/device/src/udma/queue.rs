@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use glia_abi::event::{EngineFault, Event, Ids};
 use glia_abi::fault::{PairAt, PairFault};
 use glia_abi::handle::{QueueId, WorkerId};
-use glia_abi::port::{Budget, NotCompleted, TimedOut};
+use glia_abi::port::{Budget, Look, NotCompleted, TimedOut};
 use glia_abi::regs::{COUNT_MASK, QUEUE_RESET_BIT, QueueReg, RING_BASE_LOW_MASK};
 use glia_abi::sched::{Micros, Poll, Step, Tick, WaitOn, Worker};
 use glia_abi::sync::{AtomicU32, Ordering};
@@ -50,6 +50,9 @@ use crate::bus::Bus;
 /// Pairs that one step executes at most: whoever else has work gets a turn.
 const STEP_PAIRS: u64 = 64;
 
+/// No worker has this number.
+const NOBODY: u32 = u32::MAX;
+
 /// A queue pair, see the module.
 pub(crate) struct Queue {
     id: QueueId,
@@ -59,6 +62,8 @@ pub(crate) struct Queue {
     stopped: AtomicU32,
     /// Who waits for a word.
     waiters: AtomicU32,
+    /// The worker that attends to the queue, or [`NOBODY`].
+    attendant: AtomicU32,
     on: WaitOn,
     worker: OnceLock<WorkerId>,
     /// With what only a step needs.
@@ -93,6 +98,7 @@ impl Queue {
             sides: [Side::new(), Side::new()],
             stopped: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
+            attendant: AtomicU32::new(NOBODY),
             on: bus.sched.wait_on(),
             worker: OnceLock::new(),
             running: Mutex::default(),
@@ -200,37 +206,20 @@ impl Queue {
         let sched = &self.bus.sched;
         let began = sched.now();
         let mut reason = NotCompleted::TimeOver;
-        let mut look = || {
-            // ORDER: pairs with the Release store of the word; what was written before it is seen.
-            let is_there = || word.load(Ordering::Acquire) == want;
-            if is_there() {
-                return Poll::Done;
-            }
-            // Before it is asked whether it has stopped: a queue that stops has nothing to do.
-            let is_idle = self.ready() == 0;
-            reason = if self.stopped.load(Ordering::Acquire) != 0 {
-                NotCompleted::Stopped
-            } else if is_idle {
-                NotCompleted::Idle
-            } else {
-                NotCompleted::TimeOver
-            };
-            match reason {
-                NotCompleted::TimeOver => Poll::Pending,
-                // It may have come between the two looks.
-                _ if is_there() => Poll::Done,
-                NotCompleted::Idle | NotCompleted::Stopped => Poll::Never,
+        let mut look = || match self.look(word, want) {
+            Ok(()) => Poll::Done,
+            Err(why) => {
+                reason = why;
+                match why {
+                    NotCompleted::TimeOver => Poll::Pending,
+                    NotCompleted::Idle | NotCompleted::Stopped => Poll::Never,
+                }
             }
         };
-        // The last look comes one microsecond after the following budget.
-        let following_us = budget.following.0.saturating_mul(self.bus.patience);
-        let within_us = budget.first.0.saturating_add(following_us);
-        let within = Micros(within_us.saturating_add(1));
-        self.waiters.fetch_add(1, Ordering::Relaxed);
-        // ORDER: the waiter is counted before it looks; pairs with the fence in `wake`.
-        fence(Ordering::SeqCst);
+        let within = self.within(budget);
+        let counted = Waits::on(self);
         let came = sched.block(self.on, &mut look, Some(within));
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        drop(counted);
         if !came {
             let queue = self.id;
             return Err(TimedOut { queue, reason });
@@ -238,6 +227,65 @@ impl Queue {
         // The first look comes after `first`, then one every microsecond.
         let waited_us = (sched.now().0 - began.0).div_ceil(1000);
         Ok(1 + waited_us.saturating_sub(budget.first.0))
+    }
+
+    /// Looks for a word once, see [`Port::look_for_word`].
+    ///
+    /// [`Port::look_for_word`]: glia_abi::port::Port::look_for_word
+    pub(crate) fn look_for_word(
+        &self,
+        word: &AtomicU32,
+        want: u32,
+        began: Tick,
+        budget: Budget,
+    ) -> Look {
+        let Err(reason) = self.look(word, want) else {
+            return Look::There;
+        };
+        let sched = &self.bus.sched;
+        let until = began.after(self.within(budget));
+        let is_hopeless = reason != NotCompleted::TimeOver && sched.gives_up_at_once();
+        if is_hopeless || sched.now() >= until {
+            let queue = self.id;
+            return Look::TimedOut(TimedOut { queue, reason });
+        }
+        Look::NotYet { until }
+    }
+
+    /// Who is kicked after each step, and when the queue stops or is roused.
+    pub(crate) fn attend(&self, worker: Option<WorkerId>) {
+        let raw = worker.map_or(NOBODY, WorkerId::get);
+        self.attendant.store(raw, Ordering::Relaxed);
+        // ORDER: the attendant is entered before it looks; pairs with the fence in `wake`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether the word is there; if not, whether it can still come.
+    fn look(&self, word: &AtomicU32, want: u32) -> Result<(), NotCompleted> {
+        // ORDER: pairs with the Release store of the word; what was written before it is seen.
+        let is_there = || word.load(Ordering::Acquire) == want;
+        if is_there() {
+            return Ok(());
+        }
+        // Before it is asked whether it has stopped: a queue that stops has nothing to do.
+        let is_idle = self.ready() == 0;
+        let reason = if self.stopped.load(Ordering::Acquire) != 0 {
+            NotCompleted::Stopped
+        } else if is_idle {
+            NotCompleted::Idle
+        } else {
+            return Err(NotCompleted::TimeOver);
+        };
+        // It may have come between the two looks.
+        if is_there() { Ok(()) } else { Err(reason) }
+    }
+
+    /// How long a word is waited for: the last look comes one microsecond after the following
+    /// budget.
+    fn within(&self, budget: Budget) -> Micros {
+        let following_us = budget.following.0.saturating_mul(self.bus.patience);
+        let within_us = budget.first.0.saturating_add(following_us);
+        Micros(within_us.saturating_add(1))
     }
 
     fn side(&self, direction: Direction) -> &Side {
@@ -572,18 +620,40 @@ impl Queue {
         }
     }
 
-    /// Lets whoever waits for a word look again.
+    /// Lets whoever waits for a word, or attends to the queue, look again.
     fn wake(&self) {
-        // ORDER: what was done is done before the waiters are counted; pairs with the fence in
-        // `await_word`, so that either we see the waiter or it sees what was done.
+        // ORDER: what was done is done before the waiters are counted; pairs with the fences in
+        // `await_word` and `attend`, so that either we see the waiter or it sees what was done.
         fence(Ordering::SeqCst);
         if self.waiters.load(Ordering::Relaxed) > 0 {
             self.bus.sched.wake(self.on);
+        }
+        let attendant = self.attendant.load(Ordering::Relaxed);
+        if attendant != NOBODY {
+            self.bus.sched.kick(WorkerId::new(attendant));
         }
     }
 
     fn tell(&self, event: &Event) {
         self.bus.tell(&Ids::queue(self.bus.device, self.id), event);
+    }
+}
+
+/// Somebody who waits for a word of a queue, until this is dropped: a wait may be unwound.
+struct Waits<'a>(&'a Queue);
+
+impl<'a> Waits<'a> {
+    fn on(queue: &'a Queue) -> Self {
+        queue.waiters.fetch_add(1, Ordering::Relaxed);
+        // ORDER: the waiter is counted before it looks; pairs with the fence in `wake`.
+        fence(Ordering::SeqCst);
+        Self(queue)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use glia_abi::sched::{Micros, Poll, Sched, SleepLock, Step, Tick, WaitOn, Worker};
 use glia_device::InlineSched;
 
-use crate::support::{Scripted, at_us, start};
+use crate::support::{Scripted, at_us, spawn, start};
 
 #[test]
 fn a_wait_moves_the_clock_along_due_work_in_its_order() {
@@ -102,6 +102,63 @@ fn a_kick_within_a_step_does_not_recurse_and_is_done_when_the_outer_kick_returns
     sched.kick(outer);
     assert_eq!(kicker.ran_within.load(Ordering::Relaxed), 0);
     assert_eq!(worked.times_us().len(), 2);
+}
+
+/// Others may take locks that are held while it is kicked.
+#[test]
+fn a_kick_steps_nobody_else_who_is_due_or_was_woken() {
+    let sched = InlineSched::new();
+    let kicked = Scripted::new(vec![]);
+    let kicked_id = spawn(&sched, &kicked);
+    let key = sched.wait_on();
+    let woken = Scripted::new(vec![Step::On(key)]);
+    start(&sched, &woken);
+    let due = Scripted::new(vec![at_us(100)]);
+    let due_id = spawn(&sched, &due);
+    // The wait's end comes first, so it ends before what is due at the same time.
+    let mut looks = 0;
+    let mut look = || {
+        looks += 1;
+        if looks == 2 {
+            sched.kick(due_id);
+        }
+        Poll::Pending
+    };
+    assert!(!sched.block(sched.wait_on(), &mut look, Some(Micros(100))));
+    assert_eq!(sched.now(), Tick(100_000));
+    sched.wake(key);
+    sched.kick(kicked_id);
+    let steps = || [&kicked, &woken, &due].map(|worker| worker.times_us().len());
+    assert_eq!(steps(), [1, 1, 1]);
+    sched.kick(kicked_id);
+    assert_eq!(steps(), [2, 1, 1]);
+    sched.pause();
+    assert_eq!(steps(), [2, 2, 2]);
+    assert_eq!(due.times_us(), [0, 100]);
+}
+
+/// Nobody is left without a step: a wait does what no kick has done.
+#[test]
+fn a_wait_steps_whoever_is_due_already() {
+    let sched = InlineSched::new();
+    let due = Scripted::new(vec![at_us(100)]);
+    let due_id = spawn(&sched, &due);
+    let mut looks = 0;
+    let mut look = || {
+        looks += 1;
+        if looks == 2 {
+            sched.kick(due_id);
+        }
+        Poll::Pending
+    };
+    assert!(!sched.block(sched.wait_on(), &mut look, Some(Micros(100))));
+    assert_eq!(due.times_us(), [0]);
+    let mut there = || match due.times_us().len() {
+        2 => Poll::Done,
+        _ => Poll::Pending,
+    };
+    assert!(sched.block(sched.wait_on(), &mut there, None));
+    assert_eq!(sched.now(), Tick(100_000));
 }
 
 #[test]

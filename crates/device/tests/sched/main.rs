@@ -4,6 +4,7 @@
     reason = "the helpers of a test fail it by panicking, too"
 )]
 
+mod due_work;
 mod inline;
 mod support;
 mod threaded;

@@ -193,6 +193,65 @@ fn clients_are_held_back_where_there_are_others() {
     }
 }
 
+/// How often a client that is alone pauses until work that is due has been done, and when it is.
+fn polls(seed: u64, is_client: bool) -> (u32, Tick) {
+    let sched = VirtualSched::new(seed);
+    let worker = Scripted::new(vec![at_us(100), at_us(200)]);
+    let mut pauses = 0;
+    let mut poll = || {
+        start(&sched, &worker);
+        while worker.times_us().len() < 3 {
+            sched.pause();
+            pauses += 1;
+        }
+    };
+    if is_client {
+        sched.run(vec![Box::new(&mut poll)]).unwrap();
+    } else {
+        poll();
+    }
+    assert_eq!(worker.times_us(), [0, 100, 200]);
+    (pauses, sched.now())
+}
+
+#[test]
+fn a_client_that_is_alone_sees_time_pass_at_its_pauses() {
+    for is_client in [true, false] {
+        let ends = (0..20).map(|seed| {
+            let end = polls(seed, is_client);
+            assert_eq!((end.1, end), (Tick(200_000), polls(seed, is_client)));
+            end.0
+        });
+        let pauses: BTreeSet<u32> = ends.collect();
+        assert!(pauses.len() > 3, "{pauses:?}");
+    }
+}
+
+/// Its pauses pass time for nobody but itself.
+#[test]
+fn the_wait_of_another_does_not_end_early_while_a_client_polls() {
+    for seed in 0..20 {
+        let sched = VirtualSched::new(seed);
+        let worker = Scripted::new(vec![at_us(100)]);
+        let clients: [Client<'_>; 2] = [
+            Box::new(|| {
+                start(&sched, &worker);
+                while worker.times_us().len() < 2 {
+                    sched.pause();
+                }
+            }),
+            Box::new(|| {
+                let mut there = || match worker.times_us().len() {
+                    2 => Poll::Done,
+                    _ => Poll::Pending,
+                };
+                assert!(sched.block(sched.wait_on(), &mut there, Some(Micros(100_000))));
+            }),
+        ];
+        sched.run(clients.into()).unwrap();
+    }
+}
+
 #[test]
 fn a_deadlock_is_reported_with_who_waits_on_what_since_when() {
     let sched = VirtualSched::new(5);

@@ -414,7 +414,7 @@ fn a_descriptor_that_comes_after_its_pin_has_ended_aborts() {
             memory.capture(buffer.address(), 64)
         })
         .unwrap();
-    let pinned = captured.pin(false).unwrap();
+    let pinned = captured.pin(0, 64, false).unwrap();
     let source = rig.bus(pinned.spans[0].start());
     let mut queue = Queue::new(&rig, 32, 0);
     queue.copy(source, HBM, 64);

@@ -10,7 +10,7 @@ use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, NoFaults, Trigger};
 use glia_abi::handle::{CoreId, QueueId};
 use glia_abi::port::{NotCompleted, Port};
 use glia_abi::regs::{FirmwareReg, QUEUE_CFG_RESET, QueueReg, RESET_RUNS_BIT, ResetType};
-use glia_abi::sched::{Micros, Sched, Tick};
+use glia_abi::sched::{Micros, Poll, Sched, Tick};
 use glia_abi::udma::Direction;
 use glia_device::{DeviceConfig, PinLayout};
 
@@ -230,5 +230,30 @@ fn an_unknown_type_affects_nobody() {
     assert_eq!(read(&rig, FirmwareReg::Status), RESET_RUNS_BIT);
     assert!(is_enabled(&queue));
     rig.pass(TAKES);
+    assert_eq!(read(&rig, FirmwareReg::Status), 0);
+}
+
+/// The wait ends at the time at which the reset does, and the firmware has not been stepped yet.
+#[test]
+fn a_trigger_at_the_end_of_a_reset_begins_another_one() {
+    let rig = rig(Arch::V3);
+    let mut queue = queue_of(&rig, 0);
+    queue.copy(rig.bus(rig.alloc(4096)), HBM, 4096);
+    let mut looks = 0;
+    let mut look = || {
+        looks += 1;
+        if looks == 2 {
+            trigger(&rig, ResetType::Cores, 0b01);
+        }
+        Poll::Pending
+    };
+    let sched = &rig.sched;
+    assert!(!sched.block(sched.wait_on(), &mut look, Some(TAKES)));
+    assert_eq!(sched.now(), Tick(0).after(TAKES));
+    assert_eq!(read(&rig, FirmwareReg::Status), RESET_RUNS_BIT);
+    trigger(&rig, ResetType::Cores, 0b01);
+    rig.pass(Micros(TAKES.0 - 1));
+    assert_eq!(read(&rig, FirmwareReg::Status), RESET_RUNS_BIT);
+    rig.pass(Micros(1));
     assert_eq!(read(&rig, FirmwareReg::Status), 0);
 }

@@ -18,8 +18,8 @@ use std::fmt;
 
 use glia_abi::handle::Pid;
 use glia_abi::port::TimedOut;
-use glia_abi::sched::Tick;
 
+use super::held::Staged;
 use super::split::Run;
 
 /// Contexts of a ring.
@@ -131,22 +131,21 @@ impl Slot {
     }
 }
 
+/// On whose account something is done, and under which command, if any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Account {
+    pub(super) by: Pid,
+    pub(super) command: Option<u32>,
+}
+
 /// A batch that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Batch {
-    /// On whose account.
-    pub(super) by: Pid,
-    /// Under which command, if any.
-    pub(super) command: Option<u32>,
-    /// Descriptors of each side, the marker included; 0 for a copy of 0 bytes, which has nothing to
-    /// wait for.
-    pub(super) pairs: u32,
+    pub(super) account: Account,
     /// What it moves, to stage it again.
     pub(super) run: Run,
-    /// The queue's count of pairs before it: the order in which batches were staged.
-    pub(super) first: u64,
-    /// When it was staged; 0 where nothing is ever tried again.
-    pub(super) started: Tick,
+    /// A batch of no pairs is a copy of 0 bytes, which has nothing to wait for.
+    pub(super) staged: Staged,
 }
 
 /// What a context is doing.
@@ -186,7 +185,8 @@ impl Context {
     pub(super) const fn owner(self) -> Option<Pid> {
         match self {
             Self::Idle => None,
-            Self::InFlight(Batch { by, .. }) | Self::Failed { by, .. } => Some(by),
+            Self::InFlight(batch) => Some(batch.account.by),
+            Self::Failed { by, .. } => Some(by),
         }
     }
 
@@ -201,7 +201,10 @@ impl Context {
             (Self::InFlight(_), Turn::Done) | (Self::Failed { .. }, Turn::Forgotten) => {
                 Some(Self::Idle)
             }
-            (Self::InFlight(Batch { by, .. }), Turn::Lost(why)) => Some(Self::Failed { by, why }),
+            (Self::InFlight(batch), Turn::Lost(why)) => Some(Self::Failed {
+                by: batch.account.by,
+                why,
+            }),
             (Self::Idle, Turn::StagedAgain(_) | Turn::Done | Turn::Lost(_) | Turn::Forgotten)
             | (Self::InFlight(_), Turn::Staged(_) | Turn::Forgotten)
             | (

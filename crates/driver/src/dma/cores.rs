@@ -45,6 +45,13 @@ impl Owned {
         }
     }
 
+    /// More chunks for a core's ring.
+    pub(super) fn add(&mut self, core: CoreId, mut chunks: Vec<ChunkRef>) {
+        if let Some(ring) = self.rings.get_mut(core.index()) {
+            ring.append(&mut chunks);
+        }
+    }
+
     fn all(&self) -> impl Iterator<Item = ChunkRef> {
         let rings = self.rings.iter().flatten();
         self.shared.iter().chain(rings).copied()
@@ -250,6 +257,11 @@ impl<'a> Taking<'a> {
         let chunk = self.memory.alloc(NOBODY, request)?;
         self.chunks.push(chunk);
         Ok(chunk)
+    }
+
+    /// The chunk that was taken last.
+    pub(super) fn latest(&self) -> Option<ChunkRef> {
+        self.chunks.last().copied()
     }
 
     /// All that was taken, which is somebody else's to give back from now on.

@@ -11,9 +11,10 @@ use glia_abi::sched::{Sched, SleepLock, Tick, WaitOn};
 
 use super::budget::Platform;
 use super::context::{CONTEXTS, Context, Slot};
-use super::copy::Held;
+use super::held::Held;
 use super::marker::Markers;
 use super::reset::ResetQueue;
+use super::zerocopy::ZeroCopies;
 use super::{DmaError, NOBODY};
 use crate::memory::OwnedPin;
 use crate::reset::Resets;
@@ -78,6 +79,8 @@ pub(crate) struct H2tRing {
     pub(super) contexts: [Context; CONTEXTS],
     /// What the batches under way work on.
     pub(super) holds: [Hold; CONTEXTS],
+    /// There from the first zero copy on.
+    pub(super) zero_copies: Option<Box<ZeroCopies>>,
     /// Why the ring failed last.
     pub(super) failure: Option<TimedOut>,
     access: Access,
@@ -101,6 +104,7 @@ impl H2tRing {
             markers,
             contexts: [Context::Idle; CONTEXTS],
             holds: [const { None }; CONTEXTS],
+            zero_copies: None,
             failure: None,
             access: Access::Open,
         }
@@ -223,6 +227,18 @@ impl Lane {
         Ok(Held::new(links, self, ring, by, missed))
     }
 
+    /// The same for a worker, which does not wait; `None` if the ring is not up.
+    ///
+    /// # Errors
+    /// What to wait for if somebody has the ring.
+    pub(super) fn poll_hold<'a>(&'a self, links: &'a Links) -> Result<Option<Held<'a>>, WaitOn> {
+        let Some(lock) = self.ring.get() else {
+            return Ok(None);
+        };
+        let ring = lock.poll_lock(&*links.sched)?;
+        Ok(Some(Held::new(links, self, ring, NOBODY, None)))
+    }
+
     /// One more failure.
     pub(super) fn count_failure(&self) {
         self.failures.fetch_add(1, Ordering::Release);
@@ -234,6 +250,7 @@ impl Lane {
             return None;
         }
         let index = ring.pair.index();
+        let zero_copies = ring.zero_copies.as_deref();
         Some(QueueState {
             queue: self.queue,
             descs: index.descs(),
@@ -245,9 +262,13 @@ impl Lane {
             failures: self.failures.load(Ordering::Acquire),
             contexts: ring.contexts.map(|context| match context {
                 Context::Idle => ContextState::Idle,
-                Context::InFlight(batch) => ContextState::InFlight { pairs: batch.pairs },
+                Context::InFlight(batch) => ContextState::InFlight {
+                    pairs: batch.staged.pairs,
+                },
                 Context::Failed { .. } => ContextState::Failed,
             }),
+            zero_copy_contexts: zero_copies.map_or(0, |zero| zero.contexts()),
+            pinned_pages: zero_copies.map_or(0, |zero| zero.pinned_pages()),
         })
     }
 }
@@ -273,6 +294,10 @@ pub struct QueueState {
     pub failures: u64,
     /// What each context is doing: the synchronous one, handle 1, handle 2.
     pub contexts: [ContextState; 3],
+    /// Contexts of zero copies that have not ended.
+    pub zero_copy_contexts: u32,
+    /// Pages that they have pinned.
+    pub pinned_pages: u64,
 }
 
 /// What a context of a ring is doing.

@@ -21,7 +21,7 @@ use glia_abi::udma::{Barrier, MARKER, MARKER_SIZE_BYTES, Transfer};
 use super::context::{CONTEXTS, Slot};
 
 /// Bytes of a context's two words.
-const PAIR_SIZE_BYTES: u64 = 2 * MARKER_SIZE_BYTES;
+pub(super) const PAIR_SIZE_BYTES: u64 = 2 * MARKER_SIZE_BYTES;
 
 /// Bytes of the words of all contexts (driver 2.27: what the buffer is asked for).
 pub(super) const MARKERS_SIZE_BYTES: u64 = CONTEXTS as u64 * PAIR_SIZE_BYTES;
@@ -61,31 +61,43 @@ impl Markers {
         host: &'h (impl DmaMemory + ?Sized),
         slot: Slot,
     ) -> Result<MarkerWords<'h>, BadHostRange> {
-        let at = self.at(slot);
-        match host.words(at, PAIR_SIZE_BYTES)? {
-            [source, poll] => Ok(MarkerWords { source, poll }),
-            _ => Err(BadHostRange {
-                at,
-                size_bytes: PAIR_SIZE_BYTES,
-            }),
-        }
+        words_at(host, self.at(slot))
     }
 
     /// The transfer that ends a batch of this context.
     pub(crate) fn transfer(&self, profile: &ArchProfile, slot: Slot) -> Transfer {
-        let at = self.at(slot).get();
-        Transfer {
-            source: profile.host_to_bus(HostPa::new(at)),
-            target: profile.host_to_bus(HostPa::new(at + MARKER_SIZE_BYTES)),
-            size_bytes: MARKER_SIZE_BYTES,
-            barrier: Barrier::None,
-        }
+        transfer_at(profile, self.at(slot), Barrier::None)
     }
 
     fn at(&self, slot: Slot) -> HostPa {
         let offset = self.life * MARKERS_SIZE_BYTES + slot.index() as u64 * PAIR_SIZE_BYTES;
         // The buffer is a page of host memory, so the sum is one of its addresses.
         HostPa::new(self.buffer.get() + offset)
+    }
+}
+
+/// The two words of a context that lie here.
+pub(super) fn words_at(
+    host: &(impl DmaMemory + ?Sized),
+    at: HostPa,
+) -> Result<MarkerWords<'_>, BadHostRange> {
+    match host.words(at, PAIR_SIZE_BYTES)? {
+        [source, poll] => Ok(MarkerWords { source, poll }),
+        _ => Err(BadHostRange {
+            at,
+            size_bytes: PAIR_SIZE_BYTES,
+        }),
+    }
+}
+
+/// The transfer that ends a batch of the context whose words lie here.
+pub(super) fn transfer_at(profile: &ArchProfile, at: HostPa, barrier: Barrier) -> Transfer {
+    let at = at.get();
+    Transfer {
+        source: profile.host_to_bus(HostPa::new(at)),
+        target: profile.host_to_bus(HostPa::new(at + MARKER_SIZE_BYTES)),
+        size_bytes: MARKER_SIZE_BYTES,
+        barrier,
     }
 }
 

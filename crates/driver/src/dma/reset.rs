@@ -34,7 +34,6 @@ use glia_abi::sched::{Micros, Poll, Sched, Step, Tick, WaitOn, Worker};
 
 use super::budget::Platform;
 use super::cores::{ENGINES_PER_CORE, inits_h2t_engine};
-use super::lane::Lane;
 use super::{Dma, Links};
 
 /// Outcomes that are remembered for those who have not asked yet.
@@ -133,6 +132,8 @@ struct Asked {
     /// How often it was asked once more.
     again: u32,
     next_look: Tick,
+    /// The engines that its cores share have been programmed since it ended.
+    has_shared: bool,
 }
 
 impl ResetQueue {
@@ -155,6 +156,11 @@ impl ResetQueue {
     /// Whether the driver leaves resets out.
     pub(super) fn is_off(&self) -> bool {
         self.is_off
+    }
+
+    /// Whether the firmware works on a reset.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.state().asked.is_some()
     }
 
     /// Waits until the reset that the firmware works on now has ended, if there is one. Its rings
@@ -284,12 +290,14 @@ impl Dma {
         answer.unwrap_or(ResetOutcome::Killed)
     }
 
-    /// Waits while the whole device is being reset, and says whether it can be used: not if the
-    /// latest such reset failed (driver 2.27: the device's state).
+    /// Waits for all resets of the whole device that have been asked for so far, and says whether it
+    /// can be used: not if the latest such reset failed (driver 2.27: the device's state).
     pub fn await_device(&self, killed: &dyn Fn() -> bool) -> ResetOutcome {
         let requests = &self.links.requests;
+        let latest = requests.state().came;
+        let is_meant = |request: &Request| request.is_device && request.number <= latest;
         let answer = requests.wait(&*self.links.sched, |state| {
-            if state.requests.iter().any(|request| request.is_device) {
+            if state.requests.iter().any(is_meant) {
                 return killed().then_some(ResetOutcome::Killed);
             }
             Some(match state.is_device_dead {
@@ -298,6 +306,11 @@ impl Dma {
             })
         });
         answer.unwrap_or(ResetOutcome::Killed)
+    }
+
+    /// Lets those who wait for a reset look whether they are to end.
+    pub fn let_waiters_look(&self) {
+        self.links.sched.wake(self.links.requests.on);
     }
 
     /// Does what is next for the first request.
@@ -316,6 +329,7 @@ impl Dma {
                 latest: now,
                 again: 0,
                 next_look,
+                has_shared: false,
             });
             return Step::At(next_look);
         };
@@ -326,6 +340,10 @@ impl Dma {
         // All bits set is what cannot be read.
         let is_done = status != NO_REGISTER && status & RESET_RUNS_BIT == 0;
         if is_done {
+            // Once, before the first ring opens: a ring that somebody has makes us come again.
+            if !std::mem::replace(&mut asked.has_shared, true) {
+                self.program_shared(&request);
+            }
             if let Err(on) = self.resume(&request, state.wanted_later()) {
                 return Step::On(on);
             }
@@ -357,24 +375,33 @@ impl Dma {
         Step::Again
     }
 
-    /// Opens the rings that were shut for a request, but for those that are to stay shut: engines
-    /// first, as at their first bring-up.
+    /// Programs the engines of rings that a request has wiped, as far as they ever were: also those
+    /// whose own core is to be reset again, since the ring of the other one may open now.
+    fn program_shared(&self, request: &Request) {
+        for (core, lane) in self.lanes(request.cores) {
+            let (profile, engine) = (self.links.profile, lane.queue().engine);
+            if inits_h2t_engine(profile, core, request.cores, request.is_device)
+                && self.engine(engine).is_some_and(|engine| engine.is_up)
+            {
+                self.program(engine);
+            }
+        }
+    }
+
+    /// Opens the rings that were shut for a request, but for those that are to stay shut: the cores'
+    /// own engines first, as at their first bring-up.
     fn resume(&self, request: &Request, but: u32) -> Result<(), WaitOn> {
         let links = &self.links;
         for (core, lane) in self.lanes(request.cores & !but) {
-            lane.resume(links, || self.program_of(core, lane, request))?;
+            lane.resume(links, || self.program_own(core))?;
         }
         Ok(())
     }
 
-    fn program_of(&self, core: CoreId, lane: &Lane, request: &Request) {
+    fn program_own(&self, core: CoreId) {
         let first = core.get() * ENGINES_PER_CORE;
         for number in first..first + ENGINES_PER_CORE {
             self.program(EngineId::new(number));
-        }
-        let (profile, cores) = (self.links.profile, request.cores);
-        if inits_h2t_engine(profile, core, cores, request.is_device) {
-            self.program(lane.queue().engine);
         }
     }
 }

@@ -17,7 +17,8 @@
 //! (driver 2.27 does not look), but not set it up. The ring's memory is a chunk's: whoever calls
 //! keeps it alive.
 //!
-//! **Locks.** One for each engine, held for some register writes and never across a wait.
+//! **Locks.** One for each engine, held for some register writes and never across a wait. Those
+//! kick queues, whose work takes none of these.
 //!
 //! **What this does not do.** It never gives a queue back before its process exits: the command to
 //! do so succeeds and does nothing (driver 2.27). It does not wait for what is under way.

@@ -209,7 +209,7 @@ impl Call<'_> {
 }
 
 /// A point of a chunk, whose bounds have been checked, as DMA names it.
-fn place(chunk: &Chunk, offset_bytes: u64) -> Result<Place, Errno> {
+pub(super) fn place(chunk: &Chunk, offset_bytes: u64) -> Result<Place, Errno> {
     Ok(Place {
         at: chunk.at().checked_add(offset_bytes).ok_or(Errno::EINVAL)?,
         location: chunk.location(),

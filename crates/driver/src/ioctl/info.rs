@@ -38,6 +38,10 @@ pub(crate) fn device_basic_info(call: &Call<'_>) -> Result<(), Errno> {
 /// struct is answered with what there is.
 pub(crate) fn driver_info(call: &Call<'_>) -> Result<(), Errno> {
     const SIZE_BYTES: u32 = 24;
+    let zero_copy = match call.device.dma.has_zero_copy() {
+        true => feature::ZEROCOPY,
+        false => 0,
+    };
     match call.word >> 30 {
         DIRECTION_WRITE => Err(Errno::ENOTSUPP),
         DIRECTION_READ if ioctl::size_field(call.word) >= SIZE_BYTES => call.write(&DriverInfo {
@@ -45,7 +49,7 @@ pub(crate) fn driver_info(call: &Call<'_>) -> Result<(), Errno> {
             revision: REVISION,
             version: 0,
             size: SIZE_BYTES,
-            feature_flags1: FEATURES,
+            feature_flags1: FEATURES | zero_copy,
         }),
         _ => Err(Errno::EINVAL),
     }

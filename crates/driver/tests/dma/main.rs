@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod aftermath;
 mod bytes;
 mod chains;
 mod cores;

@@ -2,7 +2,7 @@
 
 use glia_abi::arch::Arch;
 use glia_abi::event::Event;
-use glia_abi::handle::{CoreId, Pid};
+use glia_abi::handle::{CoreId, EngineId, Pid};
 use glia_abi::regs::FirmwareReg;
 use glia_abi::sched::Tick;
 use glia_driver::dma::reset::ResetOutcome;
@@ -346,4 +346,47 @@ fn a_reset_of_no_core_is_done_at_once() {
     assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
     assert_eq!(asked(&rig), []);
     rig.up(0, 1).unwrap();
+}
+
+/// How often each engine of rings was programmed, told by one of its registers, for these resets in
+/// a row.
+fn programmed(arch: Arch, maps: &[u32]) -> Vec<(u32, usize)> {
+    const BEATS: u64 = 0x310;
+    let rig = Rig::bare(arch);
+    rig.dma.init_cores(WHOLE_DEVICE, true).unwrap();
+    rig.machine.state().writes.clear();
+    for &map in maps {
+        rig.dma.reset(PID, map);
+    }
+    assert_eq!(wait_for_resets(&rig), ResetOutcome::Done);
+    let writes = std::mem::take(&mut rig.machine.state().writes);
+    (rig.profile.h2t_engine_first..rig.profile.engines)
+        .filter_map(|number| {
+            let block = rig.profile.engine_block(EngineId::new(number))?;
+            let beats = block.checked_add(BEATS)?;
+            let times = writes.iter().filter(|&&(at, _)| at == beats).count();
+            Some((number, times))
+        })
+        .collect()
+}
+
+/// The even core of the two programs it, also if that core is to be reset once more.
+#[test]
+fn an_engine_that_a_reset_wipes_is_programmed_before_the_rings_of_either_core_come_back() {
+    const CORE_0: u32 = 0b01;
+    const CORE_1: u32 = 0b10;
+    let once = [(128, 1), (129, 1), (130, 1), (131, 1)];
+    for arch in [Arch::V3, Arch::V4] {
+        for later in [&[][..], &[CORE_0], &[CORE_1], &[CORE_0, CORE_1]] {
+            let maps = [&[WHOLE_DEVICE], later].concat();
+            assert_eq!(programmed(arch, &maps), once, "{arch:?} {maps:x?}");
+        }
+        let both = [CORE_0 | CORE_1, CORE_0];
+        assert_eq!(
+            programmed(arch, &both),
+            [(128, 1), (129, 0), (130, 0), (131, 0)]
+        );
+        assert_eq!(programmed(arch, &[CORE_0, CORE_1])[0], (128, 0));
+    }
+    assert_eq!(programmed(Arch::V2, &[CORE_1]), [(32, 0), (33, 1)]);
 }

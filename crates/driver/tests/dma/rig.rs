@@ -11,6 +11,7 @@ use glia_abi::mem::Location;
 use glia_abi::params::ModuleParams;
 use glia_abi::sched::Tick;
 use glia_abi::udma::Direction;
+use glia_driver::dma::zerocopy::ZeroCopyLimits;
 use glia_driver::dma::{
     ContextState, Dma, DmaConfig, DmaError, Place, Platform, QueueState, WaitHandle,
 };
@@ -75,6 +76,7 @@ impl Rig {
             device: DeviceId::new(3),
             profile,
             platform: Platform::Hardware,
+            zero_copy: ZeroCopyLimits::default(),
         };
         let dma = Dma::new(
             config,

@@ -85,6 +85,14 @@ impl UserMemory for UserSpace {
         self.with(to, bytes.len(), |range| range.copy_from_slice(bytes))
     }
 
+    fn check(&self, at: UserAddr, size_bytes: u64, write: bool) -> Result<(), UserFault> {
+        let is_refused = write && self.read_only.get() == Some(at.get());
+        if is_refused || size_bytes > 1 << 40 {
+            return Err(UserFault { at, size_bytes });
+        }
+        self.with(at, size_bytes as usize, |_| ())
+    }
+
     fn pin(&self, at: UserAddr, size_bytes: u64, _write: bool) -> Result<PinnedUser, PinFault> {
         Err(UserFault { at, size_bytes }.into())
     }

@@ -9,6 +9,10 @@
 //! cache holds. A turn of either begins with copies off the clock, so that caches and the engine's
 //! own memory of what it touched are those of the case.
 //!
+//! **Zero copies** go from and to memory of the kind that the peer has, lent to the call. With the
+//! engine on a thread of its own, what crosses from one processor to the other costs more or less as
+//! the host has placed the two.
+//!
 //! **What this does not do.** The op layer has no batch of several copies, so `batch` is as many
 //! calls. Staged copies of a process (ioctl, bounce buffer) are the runtime's and not here.
 
@@ -22,7 +26,7 @@ use super::{BenchError, Effort, Step};
 
 pub use report::{CopyBar, CopyReport, CopyRow};
 
-use rig::{Peer, Subjects, Windows};
+use rig::{Kind, Peer, Subjects, Windows};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -43,6 +47,20 @@ const SIZES: [u64; 12] = [
     256 * MIB,
     GIB,
 ];
+/// Sizes of zero copies.
+const ZC_SIZES: [u64; 9] = [
+    4 * KIB,
+    64 * KIB,
+    256 * KIB,
+    512 * KIB,
+    MIB,
+    4 * MIB,
+    16 * MIB,
+    64 * MIB,
+    GIB,
+];
+/// The same with an engine on a thread of its own.
+const ZC_THREADED_SIZES: [u64; 4] = [256 * KIB, MIB, 16 * MIB, 64 * MIB];
 /// Sizes of fills and first touches.
 const FEW_SIZES: [u64; 4] = [MIB, 16 * MIB, 64 * MIB, GIB];
 /// Larger ones are not hot: the caches have let go of their beginning when they end.
@@ -68,17 +86,35 @@ pub enum CopyMode {
     Memset,
     /// Host memory to HBM that nobody has touched.
     FirstTouch,
+    /// User memory to HBM without a copy in between.
+    ZcH2d,
+    /// HBM to user memory without a copy in between.
+    ZcD2h,
+    /// As `ZcH2d`, with the engine on a thread of its own.
+    ZcH2dThreaded,
+    /// As `ZcD2h`, with the engine on a thread of its own.
+    ZcD2hThreaded,
+    /// An asynchronous request for user memory to HBM, until it returns.
+    ZcSubmit,
+    /// As `H2d` with a fault plan that holds no rule, beside the same without.
+    EmptyPlan,
 }
 
 impl CopyMode {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 12] = [
         Self::H2d,
         Self::D2h,
         Self::D2d,
         Self::Batch,
         Self::Memset,
         Self::FirstTouch,
+        Self::ZcH2d,
+        Self::ZcD2h,
+        Self::ZcH2dThreaded,
+        Self::ZcD2hThreaded,
+        Self::ZcSubmit,
+        Self::EmptyPlan,
     ];
 
     /// As it is printed, in tables and JSON.
@@ -91,6 +127,12 @@ impl CopyMode {
             Self::Batch => "batch",
             Self::Memset => "memset",
             Self::FirstTouch => "first_touch",
+            Self::ZcH2d => "zc_h2d",
+            Self::ZcD2h => "zc_d2h",
+            Self::ZcH2dThreaded => "zc_h2d_threaded",
+            Self::ZcD2hThreaded => "zc_d2h_threaded",
+            Self::ZcSubmit => "zc_submit",
+            Self::EmptyPlan => "empty_plan",
         }
     }
 
@@ -106,6 +148,14 @@ impl CopyMode {
             Self::FirstTouch => {
                 "host memory to fresh HBM, beside memcpy to fresh memory in pages of 4 KiB"
             }
+            Self::ZcH2d => "user memory to HBM by zero copy",
+            Self::ZcD2h => "HBM to user memory by zero copy",
+            Self::ZcH2dThreaded => "user memory to HBM by zero copy, the engine on its own thread",
+            Self::ZcD2hThreaded => "HBM to user memory by zero copy, the engine on its own thread",
+            Self::ZcSubmit => {
+                "an asynchronous zero copy until it returns, beside a copy of 64 bytes (extra ns)"
+            }
+            Self::EmptyPlan => "h2d with a fault plan that holds no rule, beside the same without",
         }
     }
 
@@ -118,6 +168,10 @@ impl CopyMode {
     fn sizes(self) -> &'static [u64] {
         match self {
             Self::H2d | Self::D2h | Self::D2d => &SIZES,
+            Self::ZcH2d | Self::ZcD2h => &ZC_SIZES,
+            Self::ZcH2dThreaded | Self::ZcD2hThreaded => &ZC_THREADED_SIZES,
+            Self::ZcSubmit => &[MIB, 64 * MIB],
+            Self::EmptyPlan => &[4 * KIB, 64 * KIB],
             Self::Batch => &[MIB],
             Self::Memset | Self::FirstTouch => &FEW_SIZES,
         }
@@ -159,6 +213,7 @@ impl CopyCase {
     fn is_real(&self) -> bool {
         match self.mode {
             CopyMode::FirstTouch => !self.hot,
+            CopyMode::ZcSubmit | CopyMode::EmptyPlan => self.hot,
             _ if self.hot => self.size_bytes <= HOT_BYTES_MAX,
             _ => self.size_bytes >= COLD_BYTES_MIN,
         }
@@ -177,6 +232,17 @@ impl CopyCase {
             (CopyMode::H2d | CopyMode::D2h | CopyMode::D2d, false) if self.size_bytes >= MIB => {
                 CopyBar::ratio(1.4)
             }
+            (CopyMode::ZcH2d | CopyMode::ZcD2h, true) => match self.size_bytes {
+                size if size == 256 * KIB => CopyBar::ratio(0.80),
+                size if size >= 512 * KIB => CopyBar::ratio(0.90),
+                _ => CopyBar::NONE,
+            },
+            (CopyMode::ZcH2d | CopyMode::ZcD2h, false) if self.size_bytes >= MIB => {
+                CopyBar::ratio(1.4)
+            }
+            (CopyMode::ZcH2dThreaded | CopyMode::ZcD2hThreaded, _) => CopyBar::ratio(0.80),
+            (CopyMode::ZcSubmit, _) if self.size_bytes == 64 * MIB => CopyBar::extra_ns(3000.0),
+            (CopyMode::EmptyPlan, _) => CopyBar::ratio(0.97),
             (CopyMode::Memset, false) => CopyBar::ratio(0.90),
             (CopyMode::FirstTouch, _) => CopyBar::ratio(3.0),
             _ => CopyBar::NONE,
@@ -216,7 +282,20 @@ pub fn run_copies(
         Effort::Full => GIB,
         Effort::Quick => 8 * QUICK_BYTES_MAX,
     };
-    let windows = Windows::new(window_bytes)?;
+    let windows = Windows::new(window_bytes, Kind::Plain)?;
+    // Smaller ones: no case of theirs is larger.
+    let other = |wanted: &[CopyMode], kind, bytes_max: u64| {
+        let is_wanted = modes.iter().any(|mode| wanted.contains(mode));
+        let windows = || Windows::new(window_bytes.min(bytes_max), kind);
+        is_wanted.then(windows).transpose()
+    };
+    let threaded = [
+        CopyMode::ZcH2dThreaded,
+        CopyMode::ZcD2hThreaded,
+        CopyMode::ZcSubmit,
+    ];
+    let threaded = other(&threaded, Kind::Threaded, 256 * MIB)?;
+    let planned = other(&[CopyMode::EmptyPlan], Kind::EmptyPlan, 32 * MIB)?;
     let peer = Peer::new(window_bytes)?;
     let mut rows = Vec::new();
     for (done, case) in (0..).zip(&cases) {
@@ -227,6 +306,8 @@ pub fn run_copies(
         });
         let mut subjects = Subjects {
             windows: &windows,
+            threaded: threaded.as_ref(),
+            planned: planned.as_ref(),
             peer: &peer,
         }
         .of(*case);

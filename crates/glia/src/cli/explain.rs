@@ -26,7 +26,7 @@ Examples:
 
 Exit status: 0 something was found, 1 nothing that Glia understands, 2 wrong usage or a log that cannot be read.")]
 pub(crate) struct Explain {
-    /// Logs, plain or gzip; \"-\" or none is standard input
+    /// Logs, plain or gzip; "-" or none is standard input
     #[arg(value_name = "LOG")]
     logs: Vec<PathBuf>,
 

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -34,21 +35,21 @@ Examples:
   glia run --faults examples/faults-late-marker.toml examples/first-tensor.jsonl
                                                  while faults happen on order, and how often each did
   glia run --events events.jsonl examples/first-tensor.jsonl
-                                                 and all that driver and device did, line by line
+                                                 and all that runtime, driver and device did, line by line
 
 Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or an event file that cannot be written.")]
 pub(crate) struct Run {
-    /// Workloads; \"-\" is standard input
+    /// Workloads; "-" is standard input
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<PathBuf>,
 
     /// Let faults happen as this plan orders, TOML or JSON (docs/formats/faults.md); each workload
     /// begins the plan anew
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named())]
     faults: Option<PathBuf>,
 
-    /// Write what driver and device do to this file, as JSON Lines (docs/formats/events.md)
-    #[arg(long, value_name = "FILE")]
+    /// Write what runtime, driver and device do to this file, as JSON Lines (docs/formats/events.md)
+    #[arg(long, value_name = "FILE", value_parser = named())]
     events: Option<PathBuf>,
 
     /// How much of it
@@ -153,6 +154,14 @@ impl Run {
         out.flush()?;
         Ok(outcome)
     }
+}
+
+/// A file by its name: standard input is for workloads, and standard output for results.
+fn named() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|file| match file.as_os_str() == "-" {
+        true => Err("only a workload can be \"-\", standard input; here, name a file"),
+        false => Ok(file),
+    })
 }
 
 /// A fault plan, which is used whole or not at all.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use glia_abi::event::{CommandClass, EngineFault, Event, Ids};
+use glia_abi::event::{CommandClass, CopyPath, CopyWay, EngineFault, Event, Ids, NameId};
 use glia_abi::fault::PairFault;
 use glia_abi::handle::{Channel, ChunkId, CoreId, DeviceId, McHandle, Pid};
 use glia_abi::ioctl;
@@ -105,12 +105,13 @@ told! { Event:
         "class": class_name(class),
         "ret": ret,
     }
-    "chunk_taken" Self::ChunkTaken { at, size_bytes, location, category } => {
+    "chunk_taken" Self::ChunkTaken { at, size_bytes, location, category, site } => {
         "at": hex(at.get()),
         "size_bytes": size_bytes,
         "location": Text(location),
         "category": category.0,
         "counter": category.counter(location).name(),
+        "site": site.map(NameId::get),
     }
     "chunk_freed" Self::ChunkFreed { size_bytes, location } => {
         "size_bytes": size_bytes,
@@ -127,6 +128,10 @@ told! { Event:
     "batch_failed" Self::BatchFailed { context, reason } => {
         "context": context,
         "reason": reason_name(reason),
+    }
+    "completion_posted" Self::CompletionPosted { sequence, result } => {
+        "sequence": sequence,
+        "result": result,
     }
     "acknowledged" Self::Acknowledged { direction, descs } => {
         "direction": direction.name(),
@@ -156,6 +161,49 @@ told! { Event:
     "stray_register" Self::StrayRegister { at, value } => {
         "at": hex(at.get()),
         "value": value.map(hex),
+    }
+    "runtime_opened" Self::RuntimeOpened => {}
+    "runtime_closed" Self::RuntimeClosed => {}
+    "model_loaded" Self::ModelLoaded { model, model_name } => {
+        "model": model,
+        "model_name": model_name.map(NameId::get),
+    }
+    "model_unloaded" Self::ModelUnloaded { model } => { "model": model }
+    "allocated" Self::Allocated {
+        at, size_bytes, allocated_bytes, location, usage, model, model_name, hint
+    } => {
+        "at": hex(at.get()),
+        "size_bytes": size_bytes,
+        "allocated_bytes": allocated_bytes,
+        "location": Text(location),
+        "usage": usage.name(),
+        "model": model,
+        "model_name": model_name.map(NameId::get),
+        "hint": hint.map(NameId::get),
+    }
+    "allocation_failed" Self::AllocationFailed {
+        size_bytes, align_bytes, location, usage, hint, status
+    } => {
+        "size_bytes": size_bytes,
+        "align_bytes": align_bytes,
+        "location": Text(location),
+        "usage": usage.name(),
+        "hint": hint.map(NameId::get),
+        "status": status.name(),
+    }
+    "freed" Self::Freed { size_bytes, allocated_bytes, location, usage, status } => {
+        "size_bytes": size_bytes,
+        "allocated_bytes": allocated_bytes,
+        "location": Text(location),
+        "usage": usage.name(),
+        "status": status.name(),
+    }
+    "copied" Self::Copied { way, path, offset_bytes, size_bytes, status } => {
+        "way": way_name(way),
+        "path": path_name(path),
+        "offset_bytes": offset_bytes,
+        "size_bytes": size_bytes,
+        "status": status.name(),
     }
 }
 
@@ -221,6 +269,20 @@ fn reason_name(reason: NotCompleted) -> &'static str {
         NotCompleted::TimeOver => "time_over",
         NotCompleted::Idle => "idle",
         NotCompleted::Stopped => "stopped",
+    }
+}
+
+fn way_name(way: CopyWay) -> &'static str {
+    match way {
+        CopyWay::In => "in",
+        CopyWay::Out => "out",
+    }
+}
+
+fn path_name(path: CopyPath) -> &'static str {
+    match path {
+        CopyPath::Staged => "staged",
+        CopyPath::Mapped => "mapped",
     }
 }
 

@@ -3,18 +3,20 @@
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::event::{Detail, Event, Ids, NameId, Sink};
 use glia_abi::sched::Tick;
 use serde::Serialize;
 
 use super::line::Line;
+use super::names::Names;
 
 /// The name of the format, which the first line of a log begins with.
 pub const EVENT_FORMAT: &str = "glia-events";
 /// Its version. Events and keys may be added without a new one.
 pub const EVENT_VERSION: u32 = 1;
 
-/// Writes a header and then a line for each event.
+/// Writes a header, then a line for each event, and one for each name before the first event that
+/// uses it.
 ///
 /// A write that fails ends the log: the first error is kept, later events are heard and dropped. So
 /// whoever builds a log asks it in the end how it went, with [`finish`](Self::finish). A writer
@@ -28,7 +30,9 @@ struct State<W> {
     out: W,
     /// The line that is being written; kept for its room.
     line: Vec<u8>,
+    /// Events, without header and names.
     written: u64,
+    names: Names,
     error: Option<io::Error>,
 }
 
@@ -40,6 +44,13 @@ struct Header<'a> {
     run: &'a str,
 }
 
+/// Defines a name.
+#[derive(Serialize)]
+struct Definition<'a> {
+    name: u32,
+    text: &'a str,
+}
+
 impl<W: Write> EventLog<W> {
     /// A log that wants to hear so much. `run` says in its header what it is a log of.
     #[must_use]
@@ -48,6 +59,7 @@ impl<W: Write> EventLog<W> {
             out,
             line: Vec::new(),
             written: 0,
+            names: Names::default(),
             error: None,
         };
         state.put(&Header {
@@ -90,6 +102,18 @@ impl<W: Write> EventLog<W> {
 impl<W: Write + Send> Sink for EventLog<W> {
     fn detail(&self) -> Detail {
         self.detail
+    }
+
+    fn name(&self, text: &str) -> Option<NameId> {
+        let mut state = self.state();
+        let (name, is_new) = state.names.number(text)?;
+        if is_new {
+            state.put(&Definition {
+                name: name.get(),
+                text,
+            });
+        }
+        Some(name)
     }
 
     fn event(&self, at: Tick, ids: &Ids, event: &Event) {
@@ -154,15 +178,27 @@ mod tests {
     }
 
     #[test]
-    fn a_header_and_a_line_for_each_event_are_all_that_is_written() {
+    fn a_header_and_a_line_for_each_event_and_name_are_all_that_is_written() {
         let log = EventLog::new(Vec::new(), Detail::Batches, "a \"run\"");
         log.event(Tick(7), &Ids::default(), &Event::Opened);
-        assert_eq!(log.finish().unwrap(), 1);
+        for text in ["one", "the \"other\"", "one"] {
+            let loaded = Event::ModelLoaded {
+                model: 1001,
+                model_name: log.name(text),
+            };
+            log.event(Tick(8), &Ids::default(), &loaded);
+        }
+        assert_eq!(log.finish().unwrap(), 4);
         let text = String::from_utf8(log.state().out.clone()).unwrap();
         assert_eq!(
             text,
             "{\"format\":\"glia-events\",\"version\":1,\"detail\":\"batches\",\"run\":\"a \\\"run\\\"\"}\n\
-             {\"n\":0,\"t_ns\":7,\"event\":\"opened\"}\n"
+             {\"n\":0,\"t_ns\":7,\"event\":\"opened\"}\n\
+             {\"name\":0,\"text\":\"one\"}\n\
+             {\"n\":1,\"t_ns\":8,\"event\":\"model_loaded\",\"model\":1001,\"model_name\":0}\n\
+             {\"name\":1,\"text\":\"the \\\"other\\\"\"}\n\
+             {\"n\":2,\"t_ns\":8,\"event\":\"model_loaded\",\"model\":1001,\"model_name\":1}\n\
+             {\"n\":3,\"t_ns\":8,\"event\":\"model_loaded\",\"model\":1001,\"model_name\":0}\n"
         );
     }
 }

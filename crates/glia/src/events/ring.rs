@@ -1,13 +1,16 @@
 //! The last events, in memory of a fixed size.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::event::{Detail, Event, Ids, NameId, Sink};
 use glia_abi::sched::Tick;
 
+use super::names::Names;
+
 /// Keeps the last events that it heard, up to a number, and counts those that it had to drop for
-/// them. All its memory is taken when it is built.
+/// them. Memory for events is all taken when it is built; names are kept besides, each once, and
+/// stay known when the events that used them are gone.
 pub struct EventRing {
     capacity: usize,
     detail: Detail,
@@ -42,6 +45,7 @@ struct State {
     events: VecDeque<Heard>,
     heard: u64,
     lost: u64,
+    names: Names,
 }
 
 impl EventRing {
@@ -56,6 +60,7 @@ impl EventRing {
                 events: VecDeque::with_capacity(capacity),
                 heard: 0,
                 lost: 0,
+                names: Names::default(),
             }),
         }
     }
@@ -93,6 +98,12 @@ impl EventRing {
         self.state().heard
     }
 
+    /// What a name in its events says; `None` if it was not told to this ring.
+    #[must_use]
+    pub fn text(&self, name: NameId) -> Option<Arc<str>> {
+        self.state().names.text(name).cloned()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,6 +112,11 @@ impl EventRing {
 impl Sink for EventRing {
     fn detail(&self) -> Detail {
         self.detail
+    }
+
+    fn name(&self, text: &str) -> Option<NameId> {
+        let (name, _) = self.state().names.number(text)?;
+        Some(name)
     }
 
     fn event(&self, at: Tick, ids: &Ids, event: &Event) {
@@ -158,6 +174,18 @@ mod tests {
         told(&ring, 1);
         let kept = ring.take();
         assert_eq!((kept.events[0].n, kept.events.len(), kept.lost), (3, 1, 0));
+    }
+
+    #[test]
+    fn names_stay_known_when_their_events_are_gone() {
+        let ring = EventRing::new(1, Detail::Batches);
+        let name = ring.name("weights").unwrap();
+        assert_ne!(ring.name("activations"), Some(name));
+        told(&ring, 3);
+        let _ = ring.take();
+        assert_eq!(ring.name("weights"), Some(name));
+        assert_eq!(ring.text(name).as_deref(), Some("weights"));
+        assert_eq!(ring.text(NameId::new(2)), None);
     }
 
     #[test]

@@ -366,9 +366,9 @@ impl<'a> Fields<'a> {
                 (word.and_then(known), number.text.as_str())
             }
             Value::Text(text) => {
-                let named = ioctl::COMMANDS.iter().find(|(name, _)| name == text);
+                let named = ioctl::COMMANDS.iter().find(|known| known.name == text);
                 let hex = || u32::from_str_radix(text.strip_prefix("0x")?, 16).ok();
-                let word = named.map(|&(_, word)| word);
+                let word = named.map(|known| known.word);
                 (word.or_else(|| hex().and_then(known)), text.as_str())
             }
             _ => return self.wrong_type(KEY, entry, "the name of a command, or its word"),
@@ -376,7 +376,7 @@ impl<'a> Fields<'a> {
         if let Some(word) = word {
             return Ok(Some(word));
         }
-        let names = ioctl::COMMANDS.iter().map(|&(name, _)| name);
+        let names = ioctl::COMMANDS.iter().map(|known| known.name);
         let unknown = Refusal::UnknownName {
             key: KEY,
             found: shown(found),

@@ -1,13 +1,26 @@
 //! A process: a table of descriptors, an address space, and the way to the driver.
+//!
+//! ```text
+//!   open, ioctl, mmap, … ──► gate ──► driver         kill, drop ──► gate shut
+//!                             │ entered                              waits: nobody inside
+//!                             └ left ──────────────────────────────► flush, release of each file
+//! ```
+//!
+//! **A call is inside** from the gate until it has come out again, however it ends. A process that is
+//! [killed](Process::kill) lets nobody in any more and ends when nobody is inside, so that the driver
+//! never sees a call of a process that has gone.
+//!
+//! **Locks.** One mutex for descriptors and gate, held for look-ups only.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glia_abi::addr::UserAddr;
 use glia_abi::errno::Errno;
 use glia_abi::handle::{DeviceId, Fd, FileId, Pid};
 use glia_abi::insight::PoolSnapshot;
-use glia_abi::sched::Sched;
+use glia_abi::sched::{Poll, Sched, SleepLock, WaitOn};
 use glia_abi::sync::AtomicU32;
 use glia_abi::transport::{
     Caller, Lent, Mapping, MappingError, OpenMode, Transport, UserBuffer, UserMemory, user_addr,
@@ -19,32 +32,71 @@ use super::Parts;
 
 // LIMIT: the usual limit of a process.
 const DESCRIPTORS_MAX: usize = 1024;
+/// The process ids that Linux gives. (0 is nobody, and the last one of 32 bits means all processes
+/// to the commands for resets.)
+const PIDS: RangeInclusive<u32> = 1..=1 << 22;
 
 /// A process of a [`Machine`](super::Machine). Dropping it is its exit: every descriptor is closed,
-/// and the driver takes back what was its.
+/// and the driver takes back what was its. [`kill`](Self::kill) does the same earlier.
 pub struct Process {
     machine: Arc<Parts>,
     pid: Pid,
     space: AddressSpace,
-    descriptors: Mutex<Vec<Option<Arc<OpenFile>>>>,
+    table: Mutex<Table>,
     killed: AtomicBool,
+    /// Calls that have come out again, of those that [`Table::entered`] counts.
+    left: AtomicU64,
+    /// Woken when a call comes out of a process that is to end.
+    on: WaitOn,
+    /// Held by whoever ends it, until it has ended.
+    exit: SleepLock<()>,
+}
+
+/// The gate, and what is behind it.
+#[derive(Default)]
+struct Table {
+    files: Vec<Option<Arc<OpenFile>>>,
+    /// How calls are answered that do not get in; `None` while the gate is open.
+    shut: Option<Errno>,
+    /// Calls that have got in so far.
+    entered: u64,
 }
 
 /// An open file, which lives as long as a descriptor of it or a call through one.
+#[derive(Clone, Copy)]
 struct OpenFile {
     device: DeviceId,
     id: FileId,
 }
 
+/// A call that is inside, until this is dropped.
+struct Inside<'a>(&'a Process);
+
+/// A file that a call goes through, open until this is dropped.
+struct Used<'a> {
+    at: OpenFile,
+    /// Some until the drop.
+    file: Option<Arc<OpenFile>>,
+    inside: Inside<'a>,
+}
+
 impl Process {
     pub(super) fn new(machine: Arc<Parts>, pid: Pid) -> Self {
-        let space = AddressSpace::new(Arc::clone(&machine.host));
+        let sched = &*machine.sched;
+        let is_real = PIDS.contains(&pid.get());
+        let table = Table {
+            shut: (!is_real).then_some(Errno::EINVAL),
+            ..Table::default()
+        };
         Self {
-            machine,
             pid,
-            space,
-            descriptors: Mutex::default(),
+            space: AddressSpace::new(Arc::clone(&machine.host)),
+            table: Mutex::new(table),
             killed: AtomicBool::new(false),
+            left: AtomicU64::new(0),
+            on: sched.wait_on(),
+            exit: SleepLock::new((), sched),
+            machine,
         }
     }
 
@@ -54,33 +106,94 @@ impl Process {
         self.pid
     }
 
-    fn descriptors(&self) -> MutexGuard<'_, Vec<Option<Arc<OpenFile>>>> {
-        self.descriptors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Ends the process, as a signal does that it cannot catch, and returns when it has ended. Waits
+    /// of its calls that a signal may end do so with `EINTR`; all others come to their end. Then
+    /// every descriptor is closed, and the driver takes back what was its.
+    ///
+    /// Calls that come later are answered with `EBADF`, since no descriptor is left; there are no
+    /// more buffers (`ENOMEM`). Mappings and buffers that somebody still holds keep their bytes.
+    /// Killing a process again does nothing.
+    pub fn kill(&self) {
+        let sched = &*self.machine.sched;
+        let _exit = self.exit.lock(sched);
+        // ORDER: before the look for calls inside. A call that comes out does it the other way
+        // round, so either it sees this and wakes us, or we see that it is out.
+        self.killed.store(true, Ordering::SeqCst);
+        let entered = {
+            let mut table = self.table();
+            table.shut.get_or_insert(Errno::EBADF);
+            table.entered
+        };
+        let is_empty = || self.left.load(Ordering::SeqCst) == entered;
+        if !is_empty() {
+            self.let_waiters_look();
+        }
+        let mut look = || match is_empty() {
+            true => Poll::Done,
+            false => Poll::Pending,
+        };
+        sched.block(self.on, &mut look, None);
+        self.space.close();
+        let open = std::mem::take(&mut self.table().files);
+        for file in open.into_iter().flatten() {
+            self.flush(file);
+        }
     }
 
-    /// The file of a descriptor, kept open by whoever holds the answer.
-    fn file(&self, fd: Fd) -> Result<Arc<OpenFile>, Errno> {
+    /// Its calls that wait for a reset find out that they are to end.
+    fn let_waiters_look(&self) {
+        let driver = &self.machine.driver;
+        for device in (0..driver.devices()).map(DeviceId::new) {
+            if let Some(dma) = driver.dma(device) {
+                dma.let_waiters_look();
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a call in.
+    fn enter(&self, table: &mut Table) -> Result<Inside<'_>, Errno> {
+        if let Some(errno) = table.shut {
+            return Err(errno);
+        }
+        table.entered += 1;
+        Ok(Inside(self))
+    }
+
+    /// Lets a call in that goes through a descriptor.
+    fn file(&self, fd: Fd) -> Result<Used<'_>, Errno> {
+        let mut table = self.table();
+        let inside = self.enter(&mut table)?;
         let index = usize::try_from(fd.0).map_err(|_| Errno::EBADF)?;
-        let descriptors = self.descriptors();
-        let file = descriptors.get(index).and_then(Option::as_ref);
-        file.cloned().ok_or(Errno::EBADF)
+        let file = table.files.get(index).and_then(Option::as_ref);
+        let file = file.ok_or(Errno::EBADF)?;
+        Ok(Used {
+            at: **file,
+            file: Some(Arc::clone(file)),
+            inside,
+        })
     }
 
     /// Gives the file the lowest free descriptor.
     fn install(&self, file: &Arc<OpenFile>) -> Result<Fd, Errno> {
-        let mut descriptors = self.descriptors();
-        let free = descriptors.iter().position(Option::is_none);
-        let index = free.unwrap_or(descriptors.len());
+        let mut table = self.table();
+        if let Some(errno) = table.shut {
+            // Meanwhile.
+            return Err(errno);
+        }
+        let free = table.files.iter().position(Option::is_none);
+        let index = free.unwrap_or(table.files.len());
         if index >= DESCRIPTORS_MAX {
             return Err(Errno::EMFILE);
         }
         let fd = i32::try_from(index).map(Fd).map_err(|_| Errno::EMFILE)?;
-        if index == descriptors.len() {
-            descriptors.push(None);
+        if index == table.files.len() {
+            table.files.push(None);
         }
-        descriptors[index] = Some(Arc::clone(file));
+        table.files[index] = Some(Arc::clone(file));
         Ok(fd)
     }
 
@@ -121,17 +234,31 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.killed.store(true, Ordering::Relaxed);
-        self.space.close();
-        let open = std::mem::take(&mut *self.descriptors());
-        for file in open.into_iter().flatten() {
-            self.flush(file);
+        self.kill();
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let Self(process) = self;
+        process.left.fetch_add(1, Ordering::SeqCst);
+        if process.killed.load(Ordering::SeqCst) {
+            process.machine.sched.wake(process.on);
+        }
+    }
+}
+
+impl Drop for Used<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            self.inside.0.put(file);
         }
     }
 }
 
 impl Transport for Process {
     fn open(&self, device: DeviceId, mode: OpenMode) -> Result<Fd, Errno> {
+        let _inside = self.enter(&mut self.table())?;
         let id = self.call(&mut [], &mut [], |caller| {
             self.machine.driver.open(caller, device, mode)
         })?;
@@ -140,20 +267,18 @@ impl Transport for Process {
     }
 
     fn dup(&self, fd: Fd) -> Result<Fd, Errno> {
-        let file = self.file(fd)?;
-        let second = self.install(&file);
-        self.put(file);
-        second
+        let used = self.file(fd)?;
+        let file = used.file.as_ref().ok_or(Errno::EBADF)?;
+        self.install(file)
     }
 
     fn close(&self, fd: Fd) -> Result<(), Errno> {
         let index = usize::try_from(fd.0).map_err(|_| Errno::EBADF)?;
-        let taken = self
-            .descriptors()
-            .get_mut(index)
-            .and_then(Option::take)
-            .ok_or(Errno::EBADF)?;
-        self.flush(taken);
+        let mut table = self.table();
+        let _inside = self.enter(&mut table)?;
+        let taken = table.files.get_mut(index).and_then(Option::take);
+        drop(table);
+        self.flush(taken.ok_or(Errno::EBADF)?);
         Ok(())
     }
 
@@ -164,25 +289,19 @@ impl Transport for Process {
         arg: &mut [u8],
         lent: &mut [Lent<'_>],
     ) -> Result<i32, Errno> {
-        let file = self.file(fd)?;
+        let used = self.file(fd)?;
         let at: UserAddr = user_addr(arg);
-        let answer = self.call(arg, lent, |caller| {
-            self.machine.driver.ioctl(caller, file.id, word, at)
-        });
-        self.put(file);
-        answer
+        self.call(arg, lent, |caller| {
+            self.machine.driver.ioctl(caller, used.at.id, word, at)
+        })
     }
 
     fn mmap(&self, fd: Fd, offset: u64, size_bytes: u64) -> Result<Arc<dyn Mapping>, Errno> {
-        let file = self.file(fd)?;
-        let device = file.device;
+        let used = self.file(fd)?;
+        let OpenFile { device, id } = used.at;
         let grant = self.call(&mut [], &mut [], |caller| {
-            self.machine
-                .driver
-                .mmap(caller, file.id, offset, size_bytes)
-        });
-        self.put(file);
-        let grant = grant?;
+            self.machine.driver.mmap(caller, id, offset, size_bytes)
+        })?;
         let profile = self.machine.arch.profile();
         let bytes = match profile.bus_to_host(grant.at) {
             Some(at) => self.machine.host.mapping(at, grant.size_bytes, true),

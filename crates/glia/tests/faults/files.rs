@@ -82,6 +82,21 @@ fn json_says_the_same_as_toml() {
 }
 
 #[test]
+fn a_byte_order_mark_before_a_plan_is_passed_over() {
+    let plans = [
+        ("plan.json", "{\"fault\":[{\"kind\":\"failed-pin\"}]}"),
+        ("plan.toml", "[[fault]]\nkind = \"failed-pin\"\n"),
+        ("plan", "{\"fault\":[{\"kind\":\"failed-pin\"}]}"),
+    ];
+    for (name, text) in plans {
+        let marked = format!("\u{feff}{text}");
+        let format = Format::of(Path::new(name), &marked);
+        let plan = PlanFile::parse(format, &marked).unwrap();
+        assert_eq!(plan.rules().count(), 1, "{name}");
+    }
+}
+
+#[test]
 fn the_format_is_told_by_the_ending_else_by_the_first_character() {
     let of = |name: &str, text| Format::of(Path::new(name), text);
     assert_eq!(of("a.json", "seed = 1"), Format::Json);

@@ -5,9 +5,12 @@
 )]
 
 mod borders;
+mod deserted;
 mod events;
+mod kills;
 mod modes;
 mod processes;
 mod resets;
 mod scrub;
 mod seams;
+mod zero_copy;

@@ -1,20 +1,24 @@
 //! Resets of cores and of devices, through the whole stack.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use glia::machine::{Machine, MachineConfig, Model, Process, SchedMode};
+use glia_abi::addr::{BusAddr, Span};
 use glia_abi::arch::Scale;
 use glia_abi::errno::Errno;
 use glia_abi::event::{Event, Ids, Sink};
 use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, Faults, NoFaults, Trigger};
-use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
+use glia_abi::handle::{Channel, CoreId, DeviceId, EngineId, Fd, McHandle, Pid, QueueId};
 use glia_abi::ioctl::{self, NcReset, NcResetReady, reset};
 use glia_abi::mem::Location;
 use glia_abi::params::ModuleParams;
-use glia_abi::sched::Tick;
+use glia_abi::port::Port;
+use glia_abi::sched::{Micros, Poll, Tick};
 use glia_abi::transport::{OpenMode, Transport};
 use glia_abi::usage::Category;
 use glia_device::sched::Client;
+use glia_driver::dma::user::{QueueRequest, RingRequest};
 use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer, WaitHandle};
 use zerocopy::IntoBytes;
 
@@ -363,4 +367,110 @@ fn many_that_reset_at_once_are_all_told_that_it_went_well() {
         client
     });
     machine.run_clients(clients.collect()).unwrap();
+}
+
+/// There is always one under way and one in line, and none of them was asked for before the open but
+/// the first two.
+#[test]
+fn who_opens_a_device_does_not_wait_for_resets_that_others_ask_for_later() {
+    const ROUNDS: u32 = 50;
+    for seed in 0..5 {
+        let mode = SchedMode::Virtual { seed };
+        let machine = machine(Model::Trn2, mode, Arc::new(NoFaults));
+        let one = Program::new(&machine, 1);
+        let (rounds, sched) = (AtomicU32::new(0), machine.sched());
+        let opened_in = Mutex::new(None);
+        let clients: [Client<'_>; 2] = [
+            Box::new(|| {
+                for round in 0..ROUNDS {
+                    rounds.store(round, Ordering::Relaxed);
+                    let word = ioctl::DEVICE_RESET;
+                    assert_eq!(one.process.ioctl(one.fd, word, &mut [], &mut []), Ok(0));
+                    // A reset takes twice as long.
+                    sched.block(sched.wait_on(), &mut || Poll::Pending, Some(Micros(50_000)));
+                }
+            }),
+            Box::new(|| {
+                let mut has_begun = || match rounds.load(Ordering::Relaxed) {
+                    0 | 1 => Poll::Pending,
+                    _ => Poll::Done,
+                };
+                assert!(sched.block(sched.wait_on(), &mut has_begun, Some(Micros(1 << 40))));
+                let other = machine.process(Pid::new(2));
+                other.open(DEVICE, OpenMode::ReadWrite).unwrap();
+                *opened_in.lock().unwrap() = Some(rounds.load(Ordering::Relaxed));
+            }),
+        ];
+        machine.run_clients(clients.into()).unwrap();
+        let opened_in = opened_in.into_inner().unwrap().unwrap();
+        assert!(
+            opened_in < 10,
+            "seed {seed}, in round {opened_in} of {ROUNDS}"
+        );
+    }
+}
+
+/// The engine that two cores share comes back with the device, whichever of them is reset once more.
+#[test]
+fn a_reset_of_a_core_behind_one_of_the_device_leaves_the_shared_engine_programmed() {
+    const BEATS: u64 = 0x310;
+    let whole = reset::WHOLE_DEVICE;
+    for model in [Model::Trn2, Model::Trn3] {
+        for maps in [&[whole, 1][..], &[whole, 1, 2], &[whole, 2]] {
+            let machine = machine(model, SchedMode::Inline, Arc::new(NoFaults));
+            let program = Program::new(&machine, 7);
+            let chunk = program.chunk(1);
+            let engine = EngineId::new(machine.arch().profile().h2t_engine_first);
+            let block = machine.arch().profile().engine_block(engine).unwrap();
+            let beats = block.checked_add(BEATS).unwrap();
+            let before = machine.devices()[0].reg_read(beats);
+            assert_eq!(before, 0x0100_08f8);
+            let requests = maps.iter().map(|&map| program.reset(map));
+            let request = requests.last().unwrap();
+            assert_eq!(program.ready(request), reset::DONE);
+            assert_eq!(machine.devices()[0].reg_read(beats), before, "{maps:x?}");
+            program.finds_its_bytes(chunk, 1);
+        }
+    }
+}
+
+/// The look of the reset's worker is due, and has not come: the wait's end came before it. The worker
+/// programs engines, each under its lock, as this setting up of a queue does.
+#[test]
+fn a_queue_can_be_set_up_while_the_end_of_a_reset_is_due() {
+    const RING_BYTES: u64 = 4096;
+    const LOOK: Micros = Micros(100_000);
+    let machine = machine(Model::Trn2, SchedMode::Inline, Arc::new(NoFaults));
+    let program = Program::new(&machine, 7);
+    let at = program.device.physical_address(program.chunk(0)).unwrap();
+    let ring = |number: u64| RingRequest {
+        chunk: Span::new(BusAddr::new(at.get() + number * RING_BYTES), RING_BYTES),
+        descs: 64,
+    };
+    let request = QueueRequest {
+        tx: ring(0),
+        rx: ring(1),
+        completions: None,
+        allocatable: false,
+    };
+    // Of core 1, which is reset.
+    let queue = QueueId::new(EngineId::new(16), 3);
+    let dma = machine.driver().dma(DEVICE).unwrap();
+    let pid = program.process.pid();
+    dma.queue_init(pid, queue, &request).unwrap();
+    dma.queue_start(queue, 1, 1).unwrap();
+
+    let sched = machine.sched();
+    let mut looks = 0;
+    let mut reset_then_look = || {
+        looks += 1;
+        if looks == 2 {
+            program.reset(0b10);
+        }
+        Poll::Pending
+    };
+    assert!(!sched.block(sched.wait_on(), &mut reset_then_look, Some(LOOK)));
+    dma.queue_init(pid, queue, &request).unwrap();
+    dma.queue_start(queue, 1, 1).unwrap();
+    assert_eq!(program.ready(pid.get()), reset::DONE);
 }

@@ -3,6 +3,14 @@
 use super::run;
 
 #[test]
+fn the_help_is_plain_text() {
+    let help = run(&["--help"], "");
+    assert_eq!(help.code, 0);
+    assert!(help.stdout.contains("Workloads; \"-\" is standard input"));
+    assert!(!help.stdout.contains('\\'), "{}", help.stdout);
+}
+
+#[test]
 fn a_wrong_line_is_named_and_nothing_behind_it_is_run() {
     let run = run(
         &["-"],
@@ -80,4 +88,17 @@ fn a_name_from_the_file_cannot_move_the_cursor() {
 /// A line with a key that does not exist.
 fn run_key(key: &str) -> super::Run {
     run(&["-"], &format!("{{\"workload\":1}}\n{{\"{key}\":1}}\n"))
+}
+
+#[test]
+fn events_and_faults_need_a_file_with_a_name() {
+    for option in ["--events", "--faults"] {
+        let run = run(&[option, "-", "examples/first-tensor.jsonl"], "");
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+        let found = format!("error: invalid value '-' for '{option} <FILE>'");
+        assert!(run.stderr.starts_with(&found), "{}", run.stderr);
+        assert!(run.stderr.contains("here, name a file"), "{}", run.stderr);
+    }
+    let stray = concat!(env!("CARGO_MANIFEST_DIR"), "/../../-");
+    assert!(!std::path::Path::new(stray).exists());
 }

@@ -52,6 +52,16 @@ pub struct Allocation {
     pub hint: Option<Box<str>>,
 }
 
+impl Allocation {
+    /// The first byte that is used, as the device sees it.
+    #[must_use]
+    pub fn first_byte(&self) -> BusAddr {
+        // An address of the driver's and an offset in its block.
+        let first = self.pa.checked_add(self.align_offset_bytes);
+        first.unwrap_or(self.pa)
+    }
+}
+
 /// Bytes by usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsageBytes([u64; MemUsage::COUNT]);

@@ -12,5 +12,6 @@
 
 mod allocation;
 mod copies;
+mod events;
 mod fake;
 mod reports;

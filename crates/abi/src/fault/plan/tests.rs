@@ -144,6 +144,21 @@ fn the_first_rule_that_strikes_decides_and_those_behind_it_do_not_count() {
 }
 
 #[test]
+fn at_a_point_of_driver_or_host_too_the_first_rule_that_strikes_is_the_last_to_count() {
+    let plan = FaultPlan::new(1);
+    let pin = |trigger| plan.add(rule(FaultKind::FailedPin, trigger)).unwrap();
+    let rules = [Trigger::nth(2), Trigger::ALWAYS, Trigger::ALWAYS].map(pin);
+    let answers = [(); 3].map(|()| plan.strikes(FaultPoint::Pin));
+    assert_eq!(answers, [true; 3]);
+    let so_far = rules.map(|id| plan.so_far(id).unwrap());
+    let struck = |opportunities, strikes| Struck {
+        opportunities,
+        strikes,
+    };
+    assert_eq!(so_far, [struck(3, 1), struck(2, 2), struck(0, 0)]);
+}
+
+#[test]
 fn each_point_is_asked_about_by_one_kind() {
     let kinds = [
         FaultKind::FailedPin,

@@ -19,6 +19,7 @@ use glia_abi::params::ModuleParams;
 use glia_abi::sched::Tick;
 use glia_abi::udma::Direction;
 use glia_driver::alloc::AllocRequest;
+use glia_driver::dma::zerocopy::ZeroCopyLimits;
 use glia_driver::dma::{ContextState, Dma, DmaConfig, Place, QueueState, WaitHandle};
 use glia_driver::handles::HANDLE_LIMIT;
 use glia_driver::memory::{DeviceMemory, MemoryConfig};
@@ -124,6 +125,7 @@ impl Session {
             device: OWN,
             profile,
             platform: scenario.platform,
+            zero_copy: ZeroCopyLimits::default(),
         };
         let dma = Dma::new(
             config,

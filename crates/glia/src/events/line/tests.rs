@@ -162,6 +162,7 @@ fn ids_that_are_not_known_are_left_out_and_the_others_stand_before_the_fields() 
         size_bytes: 4096,
         location: glia_abi::mem::Location::Device,
         category: glia_abi::usage::Category::TENSORS_DEVICE,
+        site: Some(NameId::new(0)),
     };
     let line = Line {
         n: 9,
@@ -171,7 +172,7 @@ fn ids_that_are_not_known_are_left_out_and_the_others_stand_before_the_fields() 
     };
     assert_eq!(
         serde_json::to_string(&line).unwrap(),
-        r#"{"n":9,"t_ns":18446744073709551615,"event":"chunk_taken","process":1000,"device":1,"chunk":"12.3","at":"0x4000001000","size_bytes":4096,"location":"device","category":9,"counter":"tensors_device"}"#
+        r#"{"n":9,"t_ns":18446744073709551615,"event":"chunk_taken","process":1000,"device":1,"chunk":"12.3","at":"0x4000001000","size_bytes":4096,"location":"device","category":9,"counter":"tensors_device","site":0}"#
     );
 }
 

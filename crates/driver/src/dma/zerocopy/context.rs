@@ -1,0 +1,431 @@
+//! What the ring's lock guards of zero copies: contexts, what they own, and where completions go.
+
+use std::sync::Arc;
+
+use glia_abi::addr::{BusAddr, HostPa};
+use glia_abi::arch::Arch;
+use glia_abi::completion::{Completion, Producer, SIZE_BYTES};
+use glia_abi::errno::Errno;
+use glia_abi::handle::Pid;
+use glia_abi::port::MachineMemory;
+use glia_abi::sched::Tick;
+use glia_abi::sync::AtomicU32;
+use glia_abi::transport::{CapturedMemory, PinFault, PinnedUser, UserFault, UserMemory};
+use glia_abi::udma::{Barrier, Transfer};
+
+use super::cut::{pieces, runs};
+use super::queue::ContextQueue;
+use super::{Reply, ZeroCopy, ZeroCopyLimits, ZeroCopyOp};
+use crate::chunk::ChunkRef;
+use crate::dma::context::Account;
+use crate::dma::held::Staged;
+use crate::dma::marker::PAIR_SIZE_BYTES;
+use crate::dma::split::copy_barrier;
+use crate::memory::OwnedPin;
+
+/// The zero copies of a ring.
+pub(crate) struct ZeroCopies {
+    pub(super) queue: ContextQueue<Context>,
+    /// Two words for each slot of the queue.
+    markers: HostPa,
+    completions: Completions,
+    pinned_pages: u64,
+    pinned_pages_max: u64,
+    /// Requests so far.
+    requests: u64,
+    /// The batch that the worker waits for, by the pairs before it, and since when.
+    awaited: Option<(u64, Tick)>,
+}
+
+/// Where completions go.
+struct Completions {
+    at: HostPa,
+    chunk: ChunkRef,
+    producer: Producer,
+    /// Requests that have entered and not ended.
+    promised: u32,
+}
+
+/// One request, as all its contexts know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Request {
+    /// Different for any two of a ring.
+    pub(super) id: u64,
+    pub(super) account: Account,
+    pub(super) to_device: bool,
+}
+
+/// Pages that move together.
+pub(super) struct Context {
+    pub(super) request: Request,
+    /// Where they go, or come from.
+    pub(super) at: BusAddr,
+    pub(super) size_bytes: u64,
+    /// Pages that it pins.
+    pub(super) pages: u32,
+    pub(super) state: State,
+    /// Of the last one of a request.
+    pub(super) ends: Option<Box<Ends>>,
+}
+
+/// What has become of a context. A slot of the queue that holds none is in the state that the
+/// reference calls invalid.
+pub(super) enum State {
+    /// To be pinned: where its bytes lie.
+    Unpinned {
+        memory: Arc<dyn CapturedMemory>,
+        offset_bytes: u64,
+    },
+    /// To be submitted.
+    Pinned(Part),
+    /// The engine has been given it; how often it was staged again.
+    Submitted(Part, Staged, u32),
+    /// There is nothing to move, and it just keeps its place in the order of completions.
+    Completed,
+}
+
+/// What is to be told when a request has ended.
+pub(super) struct Ends {
+    /// `None` if its caller waits for it.
+    pub(super) reply: Option<Reply>,
+    pub(super) result: Result<(), Errno>,
+    /// The chunk that it works on.
+    pub(super) _chunk: Option<OwnedPin>,
+}
+
+/// User memory that devices can reach until this is dropped.
+pub(super) struct Pin {
+    host: Arc<dyn MachineMemory>,
+    pinned: PinnedUser,
+}
+
+/// Where a context begins in a pin that it may share with others.
+#[derive(Clone)]
+pub(super) struct Part {
+    pin: Arc<Pin>,
+    span: u32,
+    /// From the start of that span.
+    skip_bytes: u64,
+}
+
+impl Pin {
+    pub(super) fn new(host: &Arc<dyn MachineMemory>, pinned: PinnedUser) -> Arc<Self> {
+        Arc::new(Self {
+            host: Arc::clone(host),
+            pinned,
+        })
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.host.unpin(self.pinned.pin);
+    }
+}
+
+impl Part {
+    /// From the pin's first byte on.
+    pub(super) fn start(pin: Arc<Pin>) -> Self {
+        Self {
+            pin,
+            span: 0,
+            skip_bytes: 0,
+        }
+    }
+
+    /// So many bytes further on.
+    pub(super) fn advance(&mut self, size_bytes: u64) {
+        self.skip_bytes += size_bytes;
+        while let Some(span) = self.pin.pinned.spans.get(self.span as usize)
+            && self.skip_bytes >= span.size_bytes()
+        {
+            self.skip_bytes -= span.size_bytes();
+            self.span += 1;
+        }
+    }
+
+    fn runs(&self, size_bytes: u64) -> impl Iterator<Item = (HostPa, u64)> + Clone + '_ {
+        let spans = self.pin.pinned.spans.get(self.span as usize..);
+        runs(spans.unwrap_or_default(), self.skip_bytes, size_bytes)
+    }
+}
+
+impl Context {
+    /// What makes the engine move it, and the barrier of its marker.
+    pub(super) fn transfers<'a>(
+        &self,
+        part: &'a Part,
+        arch: Arch,
+        to_bus: impl Fn(HostPa) -> BusAddr + Clone + 'a,
+    ) -> (impl Iterator<Item = Transfer> + Clone + 'a, Barrier) {
+        let is_last_write = self.request.to_device && self.ends.is_some();
+        let (of_data, of_marker) = match arch {
+            Arch::V2 => (is_last_write, Barrier::None),
+            Arch::V3 | Arch::V4 if is_last_write => (false, Barrier::StrongOrder),
+            Arch::V3 | Arch::V4 => (false, Barrier::None),
+        };
+        let (first, to_device, whole_bytes) = (self.at, self.request.to_device, self.size_bytes);
+        let mut done_bytes = 0;
+        let transfers = part.runs(whole_bytes).map(move |(at, size_bytes)| {
+            let user = to_bus(at);
+            // The end was checked when the request came.
+            let device = BusAddr::new(first.get().wrapping_add(done_bytes));
+            done_bytes += size_bytes;
+            let (source, target) = if to_device {
+                (user, device)
+            } else {
+                (device, user)
+            };
+            Transfer {
+                source,
+                target,
+                size_bytes,
+                barrier: copy_barrier(of_data && done_bytes == whole_bytes),
+            }
+        });
+        (transfers, of_marker)
+    }
+
+    /// Whether it has pages pinned.
+    fn has_pins(&self) -> bool {
+        matches!(self.state, State::Pinned(_) | State::Submitted(..))
+    }
+}
+
+impl ZeroCopies {
+    /// None; `None` if the limits, or the words of the completion queue, are not what they can be.
+    pub(super) fn new(
+        limits: ZeroCopyLimits,
+        markers: HostPa,
+        (at, chunk): (HostPa, ChunkRef),
+        words: &[AtomicU32],
+    ) -> Option<Self> {
+        Some(Self {
+            queue: ContextQueue::new(limits.contexts)?,
+            markers,
+            completions: Completions {
+                at,
+                chunk,
+                producer: Producer::format(words).ok()?,
+                promised: 0,
+            },
+            pinned_pages: 0,
+            pinned_pages_max: limits.pinned_pages,
+            requests: 0,
+            awaited: None,
+        })
+    }
+
+    /// Contexts that have not ended.
+    pub(crate) fn contexts(&self) -> u32 {
+        u32::try_from(self.queue.iter().count()).unwrap_or(u32::MAX)
+    }
+
+    /// Pages that they have pinned.
+    pub(crate) fn pinned_pages(&self) -> u64 {
+        self.pinned_pages
+    }
+
+    /// The chunk of the completion queue.
+    pub(super) fn completions(&self) -> ChunkRef {
+        self.completions.chunk
+    }
+
+    /// What the engine has been given, with whose it is.
+    pub(crate) fn submitted(&self) -> impl Iterator<Item = (u32, Pid, Staged)> + '_ {
+        self.queue.submitted().filter_map(|(slot, context)| {
+            let State::Submitted(_, staged, _) = &context.state else {
+                return None;
+            };
+            Some((slot, context.request.account.by, *staged))
+        })
+    }
+
+    pub(super) fn next_request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    /// The words of the marker of a slot.
+    pub(super) fn marker(&self, slot: u32) -> HostPa {
+        // The buffer has room for all slots, so the sum is one of its addresses.
+        HostPa::new(self.markers.get() + u64::from(slot) * PAIR_SIZE_BYTES)
+    }
+
+    /// Whether so many pages more are within the budget.
+    pub(super) fn can_pin(&self, pages: u64) -> bool {
+        self.pinned_pages
+            .checked_add(pages)
+            .is_some_and(|sum| sum <= self.pinned_pages_max)
+    }
+
+    /// Whether the budget is used up.
+    pub(super) fn is_spent(&self) -> bool {
+        self.pinned_pages >= self.pinned_pages_max
+    }
+
+    pub(super) fn count_pinned(&mut self, pages: u32) {
+        self.pinned_pages += u64::from(pages);
+    }
+
+    /// A context goes, and what it has pinned with it; what it was to tell is left.
+    pub(super) fn release(&mut self, context: Context) -> Option<Box<Ends>> {
+        if context.has_pins() {
+            self.pinned_pages -= u64::from(context.pages);
+        }
+        context.ends
+    }
+
+    /// Since when this batch has been the one that is waited for.
+    pub(super) fn awaited_since(&mut self, staged: &Staged, now: Tick) -> Tick {
+        match self.awaited {
+            Some((first, since)) if first == staged.first => since,
+            _ => {
+                self.awaited = Some((staged.first, now));
+                now
+            }
+        }
+    }
+
+    /// The wait for a batch begins anew.
+    pub(super) fn wait_anew(&mut self) {
+        self.awaited = None;
+    }
+
+    /// The oldest submitted context: its slot, and if the engine has it, how it was staged and how
+    /// often again.
+    pub(super) fn oldest_submitted(&mut self) -> Option<(u32, Option<(Staged, u32)>)> {
+        let (slot, context) = self.queue.oldest_submitted()?;
+        Some(match &context.state {
+            State::Submitted(_, staged, retries) => (slot, Some((*staged, *retries))),
+            State::Unpinned { .. } | State::Pinned(_) | State::Completed => (slot, None),
+        })
+    }
+
+    /// The latest of the submitted contexts of which this is true.
+    pub(super) fn last_submitted(
+        &mut self,
+        is_meant: impl Fn(&Context) -> bool,
+    ) -> Option<&mut Context> {
+        let mut latest = self.queue.submitted().rev();
+        let (slot, _) = latest.find(|(_, context)| is_meant(context))?;
+        drop(latest);
+        self.queue.get_mut(slot)
+    }
+
+    /// The request of the context that is to be staged, or else pinned, next.
+    pub(super) fn next_in_line(&mut self) -> Option<u64> {
+        let next = match self.queue.next_pinned() {
+            Some((_, context)) => Some(context.request.id),
+            None => None,
+        };
+        next.or_else(|| Some(self.queue.next_unpinned()?.1.request.id))
+    }
+
+    /// Makes the user memory of a request ready: pinned, as long as the budget allows.
+    pub(super) fn prepare<'c>(
+        &self,
+        memory: &dyn UserMemory,
+        copy: &ZeroCopy<'c>,
+        host: &Arc<dyn MachineMemory>,
+    ) -> Result<Vec<(&'c ZeroCopyOp, State)>, PinFault> {
+        let mut prepared = Vec::with_capacity(copy.ops.len());
+        let mut pages = 0;
+        let mut pins = self.queue.has_no_unpinned();
+        for op in copy.ops.iter().filter(|op| op.size_bytes > 0) {
+            let (at, size_bytes) = (op.buffer, op.size_bytes);
+            let fault = UserFault { at, size_bytes };
+            let memory = memory.capture(at, size_bytes).ok_or(fault)?;
+            pages += pieces(at, size_bytes)
+                .map(|piece| u64::from(piece.pages))
+                .sum::<u64>();
+            // Once one is not, no later one is.
+            pins &= self.can_pin(pages);
+            let state = if pins {
+                State::Pinned(pin(&*memory, (0, size_bytes), !copy.to_device, host)?)
+            } else {
+                let offset_bytes = 0;
+                State::Unpinned {
+                    memory,
+                    offset_bytes,
+                }
+            };
+            prepared.push((op, state));
+        }
+        Ok(prepared)
+    }
+
+    /// Promises room for one more completion; false if there is none.
+    pub(super) fn promise(&mut self, host: &dyn MachineMemory) -> bool {
+        let completions = &mut self.completions;
+        let room = host
+            .words(completions.at, SIZE_BYTES)
+            .map_or(0, |words| completions.producer.room(words));
+        let is_there = completions.promised < room;
+        completions.promised += u32::from(is_there);
+        is_there
+    }
+
+    /// Takes a promise back: the request did not enter.
+    pub(super) fn break_promise(&mut self) {
+        self.completions.promised = self.completions.promised.saturating_sub(1);
+    }
+
+    /// Posts what was promised; says what it was.
+    pub(super) fn post(
+        &mut self,
+        host: &dyn MachineMemory,
+        reply: Reply,
+        result: Result<(), Errno>,
+    ) -> Completion {
+        let entry = Completion {
+            sequence: reply.sequence,
+            result: result.map_or_else(|errno| i64::from(errno.ret()), |()| 0),
+            context: reply.context,
+        };
+        let completions = &mut self.completions;
+        completions.promised = completions.promised.saturating_sub(1);
+        if let Ok(words) = host.words(completions.at, SIZE_BYTES) {
+            // There is the room that was promised, unless the process has moved the head back, and
+            // then it is the one that loses.
+            let _ = completions.producer.post(words, &entry);
+        }
+        entry
+    }
+}
+
+impl State {
+    /// That of a context for so many bytes; goes on to what follows them.
+    pub(super) fn next_piece(&mut self, size_bytes: u64) -> Self {
+        match self {
+            Self::Unpinned {
+                memory,
+                offset_bytes,
+            } => {
+                let piece = Self::Unpinned {
+                    memory: Arc::clone(memory),
+                    offset_bytes: *offset_bytes,
+                };
+                *offset_bytes += size_bytes;
+                piece
+            }
+            Self::Pinned(part) => {
+                let piece = Self::Pinned(part.clone());
+                part.advance(size_bytes);
+                piece
+            }
+            Self::Submitted(..) | Self::Completed => Self::Completed,
+        }
+    }
+}
+
+/// Pins a range of captured memory: its offset and size.
+pub(super) fn pin(
+    memory: &dyn CapturedMemory,
+    (offset_bytes, size_bytes): (u64, u64),
+    write: bool,
+    host: &Arc<dyn MachineMemory>,
+) -> Result<Part, PinFault> {
+    let pinned = memory.pin(offset_bytes, size_bytes, write)?;
+    Ok(Part::start(Pin::new(host, pinned)))
+}

@@ -1,0 +1,218 @@
+//! Processes that are killed in the middle of what they do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
+use glia::machine::{Client, Machine, MachineConfig, Model, Process, SchedMode};
+use glia_abi::arch::Scale;
+use glia_abi::errno::Errno;
+use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
+use glia_abi::ioctl;
+use glia_abi::mem::Location;
+use glia_abi::sched::Poll;
+use glia_abi::transport::{OpenMode, Transport};
+use glia_abi::usage::Category;
+use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer, WaitHandle};
+
+const DEVICE: DeviceId = DeviceId::new(0);
+const SIZE: usize = 200_000;
+const PID: Pid = Pid::new(7);
+
+fn machine(mode: SchedMode) -> Machine {
+    let config = MachineConfig {
+        scale: Scale::RegionSize {
+            size_bytes: 64 << 20,
+        },
+        ..MachineConfig::new(Model::Trn1).with_mode(mode)
+    };
+    Machine::new(config).unwrap()
+}
+
+/// What the device's memory and the host's hold.
+fn books(machine: &Machine) -> (u64, u64, u64, u64) {
+    let stats = machine.driver().memory(DEVICE).unwrap().stats();
+    let pinned_bytes = machine.host().pinned_bytes();
+    (
+        stats.host_bytes,
+        stats.device_bytes,
+        stats.chunks,
+        pinned_bytes,
+    )
+}
+
+/// A process that has the device open twice, and a chunk.
+fn program(machine: &Machine) -> (Arc<Process>, Fd, Arc<Device>, McHandle) {
+    let process = machine.process(PID);
+    let fd = process.open(DEVICE, OpenMode::ReadWrite).unwrap();
+    let device = Device::open(Arc::clone(&process) as Arc<_>, DEVICE).unwrap();
+    let spec = ChunkSpec {
+        size_bytes: SIZE as u64,
+        align_bytes: 0,
+        location: Location::Device,
+        channel: Channel::new(0),
+        core: CoreId::new(0),
+        category: Category::TENSORS_DEVICE,
+    };
+    let chunk = device.allocate(&spec).unwrap();
+    (process, fd, device, chunk)
+}
+
+fn whole(chunk: McHandle) -> Transfer {
+    Transfer {
+        source: chunk,
+        source_offset_bytes: 0,
+        target: chunk,
+        target_offset_bytes: 0,
+        size_bytes: SIZE as u64,
+    }
+}
+
+fn reset(process: &Process, fd: Fd) -> Result<i32, Errno> {
+    let mut argument = [1_u32.to_ne_bytes(), [0; 4]].concat();
+    process.ioctl(fd, ioctl::NC_RESET, &mut argument, &mut [])
+}
+
+fn await_reset(process: &Process, fd: Fd) -> Result<i32, Errno> {
+    let mut argument = [PID.get().to_ne_bytes(), [0; 4]].concat();
+    process.ioctl(fd, ioctl::NC_RESET_READY, &mut argument, &mut [])
+}
+
+/// Whoever is dead is told so, whatever it asks for.
+fn is_dead(process: &Process, fd: Fd) {
+    let dead = Err(Errno::EBADF);
+    assert_eq!(reset(process, fd), dead);
+    assert_eq!(process.open(DEVICE, OpenMode::ReadWrite), Err(Errno::EBADF));
+    assert_eq!(process.dup(fd), Err(Errno::EBADF));
+    assert_eq!(process.close(fd), Err(Errno::EBADF));
+    assert_eq!(process.mmap(fd, 0, 4096).err(), Some(Errno::EBADF));
+    assert_eq!(process.buffer(4096).err(), Some(Errno::ENOMEM));
+}
+
+#[test]
+fn a_killed_process_has_gone_when_the_kill_returns_and_is_not_killed_twice() {
+    let modes = [
+        SchedMode::Inline,
+        SchedMode::THREADED,
+        SchedMode::Virtual { seed: 3 },
+    ];
+    for mode in modes {
+        let machine = machine(mode);
+        let before = books(&machine);
+        let (process, fd, device, chunk) = program(&machine);
+        let copy = whole(chunk);
+        device.copy_async(&copy, WaitHandle::None).unwrap();
+        process.kill();
+        assert_eq!(books(&machine), before, "{mode:?}");
+        is_dead(&process, fd);
+        // Another one of its number is another process.
+        let (reborn, ..) = program(&machine);
+        process.kill();
+        drop((process, device));
+        assert_ne!(books(&machine), before);
+        reborn.kill();
+        assert_eq!(books(&machine), before);
+    }
+}
+
+#[test]
+fn a_wait_for_a_reset_ends_with_eintr_and_its_process_behind_it() {
+    for seed in 0..20 {
+        let machine = machine(SchedMode::Virtual { seed });
+        let before = books(&machine);
+        let (process, fd, device, _) = program(&machine);
+        let (is_inside, sched) = (AtomicBool::new(false), machine.sched());
+        let on = sched.wait_on();
+        let clients: [Client<'_>; 2] = [
+            Box::new(|| {
+                reset(&process, fd).unwrap();
+                is_inside.store(true, Ordering::Relaxed);
+                sched.wake(on);
+                assert_eq!(await_reset(&process, fd), Err(Errno::EINTR));
+                assert_eq!(await_reset(&process, fd), Err(Errno::EBADF));
+            }),
+            Box::new(|| {
+                let mut look = || match is_inside.load(Ordering::Relaxed) {
+                    true => Poll::Done,
+                    false => Poll::Pending,
+                };
+                assert!(sched.block(on, &mut look, None));
+                process.kill();
+                assert_eq!(books(&machine), before);
+            }),
+        ];
+        machine.run_clients(clients.into()).unwrap();
+        is_dead(&process, fd);
+        drop(device);
+    }
+}
+
+#[test]
+fn calls_of_other_threads_come_to_their_end_before_their_process_does() {
+    for mode in [SchedMode::THREADED, SchedMode::Inline] {
+        let machine = machine(mode);
+        let before = books(&machine);
+        for _ in 0..20 {
+            let (process, fd, device, chunk) = program(&machine);
+            let (tell, told) = channel();
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    let (tell, device) = (tell.clone(), &device);
+                    scope.spawn(move || {
+                        let copy = whole(chunk);
+                        let ends = (0..).find_map(|round| {
+                            let copied = device.copy(&copy);
+                            if round == 3 {
+                                tell.send(()).unwrap();
+                            }
+                            copied.err()
+                        });
+                        let errno = match ends {
+                            Some(NdlError::Call { errno, .. }) => errno,
+                            other => unreachable!("{other:?}"),
+                        };
+                        assert_eq!(errno, Errno::EBADF);
+                    });
+                }
+                told.recv().unwrap();
+                process.kill();
+                assert_eq!(books(&machine), before);
+                is_dead(&process, fd);
+            });
+        }
+    }
+}
+
+/// Two ends of one process: neither returns before it has gone.
+#[test]
+fn two_who_kill_a_process_both_see_it_gone() {
+    for seed in 0..20 {
+        let machine = machine(SchedMode::Virtual { seed });
+        let before = books(&machine);
+        let (process, fd, device, chunk) = program(&machine);
+        let copy = whole(chunk);
+        device.copy_async(&copy, WaitHandle::None).unwrap();
+        let clients = [0, 1].map(|_| {
+            let kill: Client<'_> = Box::new(|| {
+                process.kill();
+                assert_eq!(books(&machine), before);
+                is_dead(&process, fd);
+            });
+            kill
+        });
+        machine.run_clients(clients.into()).unwrap();
+    }
+}
+
+#[test]
+fn a_number_that_no_process_has_gets_nowhere() {
+    let machine = machine(SchedMode::Inline);
+    for pid in [0, (1 << 22) + 1, u32::MAX] {
+        let process = machine.process(Pid::new(pid));
+        let opened = process.open(DEVICE, OpenMode::ReadWrite);
+        assert_eq!(opened, Err(Errno::EINVAL), "{pid}");
+        assert_eq!(reset(&process, Fd(0)), Err(Errno::EINVAL));
+    }
+    let last = machine.process(Pid::new(1 << 22));
+    last.open(DEVICE, OpenMode::ReadWrite).unwrap();
+}
