@@ -220,7 +220,7 @@ pub enum DmaError {
     NoContexts {
         /// The queue.
         queue: QueueId,
-        /// Contexts of the request.
+        /// Contexts of the request, or more than there is room for.
         contexts: u32,
         /// Contexts that there is room for.
         free: u32,

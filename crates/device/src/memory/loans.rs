@@ -181,9 +181,7 @@ impl Loans<'_> {
 
 impl Drop for Loans<'_> {
     fn drop(&mut self) {
-        for pin in self.pinned.take() {
-            self.pins.unpin(pin);
-        }
+        self.pins.unpin_all(&self.pinned.take());
     }
 }
 

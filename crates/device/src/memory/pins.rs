@@ -22,7 +22,6 @@ use glia_abi::handle::PinId;
 use glia_abi::transport::{PinFault, PinnedUser};
 
 use super::{Bytes, BytesMut, Region};
-use crate::extents::Extents;
 
 const PAGE_BYTES: u64 = glia_abi::PAGE_SIZE_BYTES;
 /// Pinned pages lie from here on, above all coherent memory.
@@ -55,7 +54,9 @@ struct Pins {
     /// By first address.
     runs: BTreeMap<u64, Run>,
     pins: BTreeMap<PinId, Pin>,
-    pages: Extents,
+    /// Pages that are taken, as start → bytes. They are given out in a circle, so that nearly always
+    /// the next ones are free.
+    taken: BTreeMap<u64, u64>,
     /// Where the search for free pages begins.
     next_page: u64,
     next_id: u64,
@@ -73,10 +74,13 @@ struct Run {
 }
 
 struct Pin {
-    spans: Vec<Span<HostPa>>,
+    /// Where its bytes lie; `None` if it has none.
+    first: Option<Span<HostPa>>,
+    /// Where they lie beyond that: rarely anywhere.
+    others: Box<[Span<HostPa>]>,
     size_bytes: u64,
-    /// The pages it took, the empty one included.
-    pages: Option<Span<HostPa>>,
+    /// The first of the pages that it took.
+    pages: u64,
 }
 
 impl PinTable {
@@ -89,7 +93,7 @@ impl PinTable {
             pins: RwLock::new(Pins {
                 runs: BTreeMap::new(),
                 pins: BTreeMap::new(),
-                pages: Extents::new(PINS_START.get(), PINS_SIZE),
+                taken: BTreeMap::new(),
                 next_page: PINS_START.get(),
                 next_id: 1,
                 pinned_bytes: 0,
@@ -156,7 +160,7 @@ impl PinTable {
         let pinned_bytes = pinned_bytes.ok_or(no_room)?;
         let pin = PinId(pins.next_id);
         let (spans, pages) = if size_bytes == 0 {
-            (Vec::new(), None)
+            (Vec::new(), 0)
         } else {
             let pages = pins.take_pages(in_page_bytes + size_bytes).ok_or(no_room)?;
             let count = (in_page_bytes + size_bytes).div_ceil(PAGE_BYTES);
@@ -171,7 +175,7 @@ impl PinTable {
                 None => vec![Span::cut(first, size_bytes)],
                 Some(order) => scattered(&order, pages, in_page_bytes, size_bytes),
             };
-            (spans, Some(pages))
+            (spans, pages.start().get())
         };
         let mut offset = 0;
         for span in &spans {
@@ -192,7 +196,8 @@ impl PinTable {
         pins.next_id += 1;
         pins.pinned_bytes = pinned_bytes;
         let record = Pin {
-            spans: spans.clone(),
+            first: spans.first().copied(),
+            others: spans.get(1..).unwrap_or_default().into(),
             size_bytes,
             pages,
         };
@@ -202,17 +207,18 @@ impl PinTable {
 
     /// Ends a pin, if there is such a one, when nobody reads the table.
     pub(crate) fn unpin(&self, pin: PinId) {
-        let mut pins = self.pins.write().unwrap_or_else(PoisonError::into_inner);
-        let Some(record) = pins.pins.remove(&pin) else {
+        self.unpin_all(&[pin]);
+    }
+
+    /// Ends those of these pins that there are.
+    pub(super) fn unpin_all(&self, pins: &[PinId]) {
+        if pins.is_empty() {
             return;
-        };
-        for span in record.spans {
-            pins.runs.remove(&span.start().get());
         }
-        if let Some(pages) = record.pages {
-            pins.pages.give(pages.start().get(), pages.size_bytes());
+        let mut table = self.pins.write().unwrap_or_else(PoisonError::into_inner);
+        for pin in pins {
+            table.remove(*pin);
         }
-        pins.pinned_bytes -= record.size_bytes;
     }
 
     /// Bytes that are pinned.
@@ -229,17 +235,43 @@ impl PinTable {
 }
 
 impl Pins {
+    /// Ends a pin, if there is such a one.
+    fn remove(&mut self, pin: PinId) {
+        let Some(record) = self.pins.remove(&pin) else {
+            return;
+        };
+        for span in record.first.iter().chain(&record.others) {
+            self.runs.remove(&span.start().get());
+        }
+        self.taken.remove(&record.pages);
+        self.pinned_bytes -= record.size_bytes;
+    }
+
     /// Fresh pages for so many bytes, and an empty one behind them.
     fn take_pages(&mut self, size_bytes: u64) -> Option<Span<HostPa>> {
         let taken_bytes = size_bytes
             .checked_next_multiple_of(PAGE_BYTES)?
             .checked_add(PAGE_BYTES)?;
         let start = self
-            .pages
-            .take(taken_bytes, self.next_page)
-            .or_else(|| self.pages.take(taken_bytes, PINS_START.get()))?;
+            .gap(taken_bytes, self.next_page)
+            .or_else(|| self.gap(taken_bytes, PINS_START.get()))?;
         self.next_page = start + taken_bytes;
+        self.taken.insert(start, taken_bytes);
         Span::new(HostPa::new(start), taken_bytes)
+    }
+
+    /// The first place for so many bytes from here on.
+    fn gap(&self, size_bytes: u64, from: u64) -> Option<u64> {
+        let mut start = from;
+        let before = self.taken.range(..from).next_back();
+        for (&other, &other_bytes) in before.into_iter().chain(self.taken.range(from..)) {
+            if other >= start && other - start >= size_bytes {
+                break;
+            }
+            start = start.max(other + other_bytes);
+        }
+        let end = start.checked_add(size_bytes)?;
+        (end <= PINS_START.get() + PINS_SIZE).then_some(start)
     }
 }
 
@@ -423,6 +455,34 @@ mod tests {
                 .bytes(second.spans[0].start(), 4096)
                 .is_some()
         );
+    }
+
+    #[test]
+    fn pages_are_given_out_in_a_circle_and_what_is_pinned_is_stepped_over() {
+        let mut pins = Pins {
+            runs: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            next_page: PINS_START.get(),
+            next_id: 1,
+            pinned_bytes: 0,
+        };
+        let third = PINS_SIZE / 3 / PAGE_BYTES * PAGE_BYTES - PAGE_BYTES;
+        let starts = [(); 3].map(|()| pins.take_pages(third).unwrap().start().get());
+        assert_eq!(starts[0], PINS_START.get());
+        assert!(pins.take_pages(third).is_none(), "all are taken");
+        for given_back in [1, 0, 2] {
+            pins.taken.remove(&starts[given_back]);
+            assert_eq!(
+                pins.take_pages(third).unwrap().start().get(),
+                starts[given_back]
+            );
+        }
+        // Between two that are pinned.
+        pins.taken.remove(&starts[1]);
+        let small = [(); 2].map(|()| pins.take_pages(1).unwrap().start().get());
+        assert_eq!(small, [starts[1], starts[1] + 2 * PAGE_BYTES]);
+        assert!(pins.take_pages(u64::MAX).is_none());
     }
 
     #[test]

@@ -26,7 +26,8 @@
 //! ring has failed, or its process has gone, the queue is stopped or has ended before pins go, so
 //! nothing is read or written that was given back. A request holds its chunk until it has ended.
 //!
-//! **Barriers** (driver 2.27.4): only the last context of a write has one. On V2 it is a write barrier
+//! **Barriers** (driver 2.27.4): only the last context of a write has one. If that is cancelled, the
+//! one that ends the request in its place is followed by a batch that is nothing but a barrier. On V2 it is a write barrier
 //! on its last data pair; since V3 its marker is a strongly ordered write. Reads need none, since the
 //! marker follows the data on the same path.
 //!
@@ -50,7 +51,7 @@ use super::cores::Taking;
 use super::held::Held;
 use super::lane::Lane;
 use super::marker::PAIR_SIZE_BYTES;
-use super::{Dma, DmaError};
+use super::{Dma, DmaError, Platform};
 use crate::chunk::ChunkRef;
 use crate::memory::OwnedPin;
 
@@ -216,6 +217,12 @@ impl Dma {
         let outside = DmaError::NoBar4 { at, size_bytes };
         let stored = self.links.port.bar4_write(offset.ok_or(outside)?, bytes);
         stored.map_err(|_| outside)
+    }
+
+    /// Whether small writes may be [stored](Self::store): not on an emulator (driver 2.27).
+    #[must_use]
+    pub fn has_bar4(&self) -> bool {
+        self.links.platform == Platform::Hardware
     }
 
     /// The completion queue of a core's ring: a chunk of host memory that lives as long as the ring.

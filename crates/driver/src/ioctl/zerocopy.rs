@@ -163,7 +163,7 @@ impl Batch {
 
     /// Moves everything, and waits for it.
     fn copy(&self, call: &Call<'_>) -> Result<(), Errno> {
-        if self.goes_through_bar4() {
+        if self.goes_through_bar4(call) {
             return self.store(call);
         }
         self.check_queue(call)?;
@@ -173,11 +173,12 @@ impl Batch {
 
     /// Has everything moved, and a completion posted when it is.
     fn copy_async(&self, call: &Call<'_>, reply: Reply, chunk: OwnedPin) -> Result<(), Errno> {
-        let through_bar4 = self.goes_through_bar4();
+        self.check_queue(call)?;
+        let through_bar4 = call.device.dma.has_zero_copy() && self.goes_through_bar4(call);
         if through_bar4 {
+            // Done, too, if there is then no room for the completion.
             self.store(call)?;
         }
-        self.check_queue(call)?;
         let mut copy = self.request()?;
         if through_bar4 {
             // It still has its place among the completions.
@@ -197,13 +198,16 @@ impl Batch {
     }
 
     /// Whether the processor stores all of it by itself (driver 2.27).
-    fn goes_through_bar4(&self) -> bool {
+    fn goes_through_bar4(&self, call: &Call<'_>) -> bool {
         let bytes_max = self.bar4_wr_threshold.min(BAR4_BYTES_MAX);
         let is_small = |op: &ZeroCopyOp| {
             let offset = self.base.wrapping_add(op.offset_bytes);
             op.size_bytes <= bytes_max && (op.size_bytes | offset).is_multiple_of(4)
         };
-        self.to_device && self.chunk.location() == Location::Device && self.ops.iter().all(is_small)
+        self.to_device
+            && call.device.dma.has_bar4()
+            && self.chunk.location() == Location::Device
+            && self.ops.iter().all(is_small)
     }
 
     fn store(&self, call: &Call<'_>) -> Result<(), Errno> {

@@ -8,6 +8,7 @@
 mod asynchronous;
 mod budgets;
 mod cuts;
+mod ends;
 mod failures;
 mod orders;
 mod rig;

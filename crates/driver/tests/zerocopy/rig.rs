@@ -242,14 +242,19 @@ impl Rig {
 
     /// The process's end of the completion queue of the core.
     pub(crate) fn completions(&self) -> Completions {
-        let chunk = self.dma.completion_queue(CORE).unwrap();
-        let record = self.memory.chunk(chunk).unwrap();
-        assert_eq!(record.size_bytes(), 28_672);
-        let at = self.layout.profile().bus_to_host(record.at()).unwrap();
-        let mapping = self.host.mapping(at, record.size_bytes(), true).unwrap();
+        let mapping = self.completions_of(CORE);
         let words = mapping.words(0, completion::SIZE_BYTES).unwrap();
         let consumer = Consumer::attach(words).unwrap();
         Completions { mapping, consumer }
+    }
+
+    /// The completion queue of a core, mapped.
+    pub(crate) fn completions_of(&self, core: CoreId) -> Arc<dyn Mapping> {
+        let chunk = self.dma.completion_queue(core).unwrap();
+        let record = self.memory.chunk(chunk).unwrap();
+        assert_eq!(record.size_bytes(), 28_672);
+        let at = self.layout.profile().bus_to_host(record.at()).unwrap();
+        self.host.mapping(at, record.size_bytes(), true).unwrap()
     }
 
     pub(crate) fn hbm_bytes(&self, offset_bytes: u64, size: usize) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! What the ring's lock guards of zero copies: contexts, what they own, and where completions go.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use glia_abi::addr::{BusAddr, HostPa};
 use glia_abi::arch::Arch;
@@ -11,7 +12,7 @@ use glia_abi::port::MachineMemory;
 use glia_abi::sched::Tick;
 use glia_abi::sync::AtomicU32;
 use glia_abi::transport::{CapturedMemory, PinFault, PinnedUser, UserFault, UserMemory};
-use glia_abi::udma::{Barrier, Transfer};
+use glia_abi::udma::{Barrier, MARKER_SIZE_BYTES, Transfer};
 
 use super::cut::{pieces, runs};
 use super::queue::ContextQueue;
@@ -29,7 +30,8 @@ pub(crate) struct ZeroCopies {
     /// Two words for each slot of the queue.
     markers: HostPa,
     completions: Completions,
-    pinned_pages: u64,
+    /// Counted down by each [`Pin`] that goes.
+    pinned_pages: Arc<AtomicU64>,
     pinned_pages_max: u64,
     /// Requests so far.
     requests: u64,
@@ -64,8 +66,21 @@ pub(super) struct Context {
     /// Pages that it pins.
     pub(super) pages: u32,
     pub(super) state: State,
+    pub(super) fence: Fence,
     /// Of the last one of a request.
     pub(super) ends: Option<Box<Ends>>,
+}
+
+/// Whether the end of a context has to be kept behind its writes by a batch of its own: the last one
+/// of a write has the barrier, and if that was cancelled, another one ends the request without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fence {
+    /// It need not.
+    None,
+    /// When its bytes have been moved.
+    Wanted,
+    /// They have, and the engine has the fence.
+    Staged,
 }
 
 /// What has become of a context. A slot of the queue that holds none is in the state that the
@@ -97,6 +112,9 @@ pub(super) struct Ends {
 pub(super) struct Pin {
     host: Arc<dyn MachineMemory>,
     pinned: PinnedUser,
+    pages: u64,
+    /// What they count to.
+    counter: Arc<AtomicU64>,
 }
 
 /// Where a context begins in a pin that it may share with others.
@@ -108,31 +126,16 @@ pub(super) struct Part {
     skip_bytes: u64,
 }
 
-impl Pin {
-    pub(super) fn new(host: &Arc<dyn MachineMemory>, pinned: PinnedUser) -> Arc<Self> {
-        Arc::new(Self {
-            host: Arc::clone(host),
-            pinned,
-        })
-    }
-}
-
 impl Drop for Pin {
     fn drop(&mut self) {
         self.host.unpin(self.pinned.pin);
+        // ORDER: only the holder of the ring's lock asks whether there is room; that a pin goes
+        // meanwhile makes some.
+        self.counter.fetch_sub(self.pages, Ordering::Relaxed);
     }
 }
 
 impl Part {
-    /// From the pin's first byte on.
-    pub(super) fn start(pin: Arc<Pin>) -> Self {
-        Self {
-            pin,
-            span: 0,
-            skip_bytes: 0,
-        }
-    }
-
     /// So many bytes further on.
     pub(super) fn advance(&mut self, size_bytes: u64) {
         self.skip_bytes += size_bytes;
@@ -186,9 +189,20 @@ impl Context {
         (transfers, of_marker)
     }
 
-    /// Whether it has pages pinned.
-    fn has_pins(&self) -> bool {
-        matches!(self.state, State::Pinned(_) | State::Submitted(..))
+    /// The transfer that a fence of this generation needs before its marker, and the marker's
+    /// barrier: a word of host memory is copied onto itself.
+    pub(super) fn fence(arch: Arch, word: BusAddr) -> (Transfer, Barrier) {
+        let (of_data, of_marker) = match arch {
+            Arch::V2 => (Barrier::Write, Barrier::None),
+            Arch::V3 | Arch::V4 => (Barrier::None, Barrier::StrongOrder),
+        };
+        let transfer = Transfer {
+            source: word,
+            target: word,
+            size_bytes: MARKER_SIZE_BYTES,
+            barrier: of_data,
+        };
+        (transfer, of_marker)
     }
 }
 
@@ -209,7 +223,7 @@ impl ZeroCopies {
                 producer: Producer::format(words).ok()?,
                 promised: 0,
             },
-            pinned_pages: 0,
+            pinned_pages: Arc::default(),
             pinned_pages_max: limits.pinned_pages,
             requests: 0,
             awaited: None,
@@ -223,7 +237,7 @@ impl ZeroCopies {
 
     /// Pages that they have pinned.
     pub(crate) fn pinned_pages(&self) -> u64 {
-        self.pinned_pages
+        self.pinned_pages.load(Ordering::Relaxed)
     }
 
     /// The chunk of the completion queue.
@@ -254,26 +268,35 @@ impl ZeroCopies {
 
     /// Whether so many pages more are within the budget.
     pub(super) fn can_pin(&self, pages: u64) -> bool {
-        self.pinned_pages
+        self.pinned_pages()
             .checked_add(pages)
             .is_some_and(|sum| sum <= self.pinned_pages_max)
     }
 
     /// Whether the budget is used up.
     pub(super) fn is_spent(&self) -> bool {
-        self.pinned_pages >= self.pinned_pages_max
+        self.pinned_pages() >= self.pinned_pages_max
     }
 
-    pub(super) fn count_pinned(&mut self, pages: u32) {
-        self.pinned_pages += u64::from(pages);
-    }
-
-    /// A context goes, and what it has pinned with it; what it was to tell is left.
-    pub(super) fn release(&mut self, context: Context) -> Option<Box<Ends>> {
-        if context.has_pins() {
-            self.pinned_pages -= u64::from(context.pages);
+    /// So many pages that were pinned, from their first byte on; they count as long as this, or a
+    /// part of it, is held.
+    pub(super) fn hold(
+        &self,
+        host: &Arc<dyn MachineMemory>,
+        pinned: PinnedUser,
+        pages: u64,
+    ) -> Part {
+        self.pinned_pages.fetch_add(pages, Ordering::Relaxed);
+        Part {
+            pin: Arc::new(Pin {
+                host: Arc::clone(host),
+                pinned,
+                pages,
+                counter: Arc::clone(&self.pinned_pages),
+            }),
+            span: 0,
+            skip_bytes: 0,
         }
-        context.ends
     }
 
     /// Since when this batch has been the one that is waited for.
@@ -330,19 +353,18 @@ impl ZeroCopies {
         host: &Arc<dyn MachineMemory>,
     ) -> Result<Vec<(&'c ZeroCopyOp, State)>, PinFault> {
         let mut prepared = Vec::with_capacity(copy.ops.len());
-        let mut pages = 0;
         let mut pins = self.queue.has_no_unpinned();
         for op in copy.ops.iter().filter(|op| op.size_bytes > 0) {
             let (at, size_bytes) = (op.buffer, op.size_bytes);
             let fault = UserFault { at, size_bytes };
             let memory = memory.capture(at, size_bytes).ok_or(fault)?;
-            pages += pieces(at, size_bytes)
-                .map(|piece| u64::from(piece.pages))
-                .sum::<u64>();
+            let pages = pieces(at, size_bytes).map(|piece| u64::from(piece.pages));
+            let pages = pages.sum();
             // Once one is not, no later one is.
             pins &= self.can_pin(pages);
             let state = if pins {
-                State::Pinned(pin(&*memory, (0, size_bytes), !copy.to_device, host)?)
+                let pinned = memory.pin(0, size_bytes, !copy.to_device)?;
+                State::Pinned(self.hold(host, pinned, pages))
             } else {
                 let offset_bytes = 0;
                 State::Unpinned {
@@ -386,8 +408,8 @@ impl ZeroCopies {
         let completions = &mut self.completions;
         completions.promised = completions.promised.saturating_sub(1);
         if let Ok(words) = host.words(completions.at, SIZE_BYTES) {
-            // There is the room that was promised, unless the process has moved the head back, and
-            // then it is the one that loses.
+            // There is the room that was promised, unless a process has moved the head back: those who
+            // share the queue lose a completion then.
             let _ = completions.producer.post(words, &entry);
         }
         entry
@@ -417,15 +439,4 @@ impl State {
             Self::Submitted(..) | Self::Completed => Self::Completed,
         }
     }
-}
-
-/// Pins a range of captured memory: its offset and size.
-pub(super) fn pin(
-    memory: &dyn CapturedMemory,
-    (offset_bytes, size_bytes): (u64, u64),
-    write: bool,
-    host: &Arc<dyn MachineMemory>,
-) -> Result<Part, PinFault> {
-    let pinned = memory.pin(offset_bytes, size_bytes, write)?;
-    Ok(Part::start(Pin::new(host, pinned)))
 }

@@ -12,7 +12,7 @@ use glia_abi::sched::{Micros, Tick};
 use glia_abi::transport::{PinFault, UserMemory};
 use glia_abi::udma::MARKER;
 
-use super::context::{Context, Ends, Part, Pin, Request, State, ZeroCopies, pin};
+use super::context::{Context, Ends, Fence, Request, State, ZeroCopies};
 use super::cut::pieces;
 use super::queue::Region;
 use super::{Reply, ZeroCopy, context_number};
@@ -44,6 +44,16 @@ struct Gone {
     request: u64,
     /// It was the last of its request.
     was_last: bool,
+}
+
+/// What came of a context that has been moved.
+enum Finished {
+    /// It has ended.
+    Gone(Gone),
+    /// The engine has its fence.
+    Fencing,
+    /// There was none.
+    Nothing,
 }
 
 /// Until when the worker rests.
@@ -120,7 +130,10 @@ impl Held<'_> {
                 let from = UserAddr::new(op.buffer.get() + piece.offset_bytes);
                 let at = BusAddr::new(copy.at(op).get() + piece.offset_bytes);
                 let pinned = memory.pin(from, piece.size_bytes, !request.to_device)?;
-                let part = Part::start(Pin::new(&self.links.host, pinned));
+                let links = self.links;
+                let part = self
+                    .zero()?
+                    .hold(&links.host, pinned, u64::from(piece.pages));
                 let ends = is_last.then(|| {
                     Box::new(Ends {
                         reply: None,
@@ -134,6 +147,7 @@ impl Held<'_> {
                     size_bytes: piece.size_bytes,
                     pages: piece.pages,
                     state: State::Pinned(part),
+                    fence: Fence::None,
                     ends,
                 })?;
                 let mut threshold = WAIT_BELOW;
@@ -171,12 +185,14 @@ impl Held<'_> {
         let (links, account) = (self.links, self.account());
         let queue = self.ring.pair.queue();
         let zero = self.zero()?;
-        let all = copy
+        let free = zero.queue.free();
+        let mut all = copy
             .ops
             .iter()
-            .map(|op| pieces(op.buffer, op.size_bytes).count());
-        let contexts = u32::try_from(all.sum::<usize>().max(1)).unwrap_or(u32::MAX);
-        let free = zero.queue.free();
+            .flat_map(|op| pieces(op.buffer, op.size_bytes));
+        let contexts = (1..).zip(all.by_ref()).map(|(count, _)| count);
+        // No further than has to be known.
+        let contexts = contexts.take(free as usize + 1).last().unwrap_or(1);
         if contexts > free {
             return Err(DmaError::NoContexts {
                 queue,
@@ -218,11 +234,9 @@ impl Held<'_> {
                     size_bytes: piece.size_bytes,
                     pages: piece.pages,
                     state: state.next_piece(piece.size_bytes),
+                    fence: Fence::None,
                     ends: if left == 0 { ends.take() } else { None },
                 };
-                if region == Region::Pinned {
-                    zero.count_pinned(piece.pages);
-                }
                 // There is room, and what is pinned comes first.
                 let _ = zero.queue.push(region, context);
             }
@@ -240,6 +254,7 @@ impl Held<'_> {
                 size_bytes: 0,
                 pages: 0,
                 state: State::Completed,
+                fence: Fence::None,
                 ends: Some(ends),
             };
             let _ = zero.queue.push(region, context);
@@ -273,9 +288,10 @@ impl Held<'_> {
         };
         let errno = DmaError::from(why).errno();
         let mut lost = Vec::new();
+        // Pins go with their contexts: the queue was stopped before.
         for (_, context) in zero.queue.drain() {
             let by = context.request.account.by;
-            lost.extend(zero.release(context).map(|ends| (by, ends)));
+            lost.extend(context.ends.map(|ends| (by, ends)));
         }
         zero.wait_anew();
         for (by, ends) in lost {
@@ -382,13 +398,21 @@ impl Held<'_> {
             let zero = self.zero()?;
             let (slot, staged, retries) = match zero.oldest_submitted() {
                 None => return Ok(None),
-                Some((_, None)) => return Ok(self.finish_oldest(1)),
+                Some((_, None)) => match self.finish_oldest(1) {
+                    Finished::Gone(gone) => return Ok(Some(gone)),
+                    Finished::Fencing => continue,
+                    Finished::Nothing => return Ok(None),
+                },
                 Some((slot, Some((staged, retries)))) => (slot, staged, retries),
             };
             let words = words_at(&*links.host, zero.marker(slot))?;
             let budget = wait_for(links, staged.pairs);
             match links.port.await_word(queue, words.poll, MARKER, budget) {
-                Ok(polls) => return Ok(self.finish_oldest(polls)),
+                Ok(polls) => match self.finish_oldest(polls) {
+                    Finished::Gone(gone) => return Ok(Some(gone)),
+                    Finished::Fencing => {}
+                    Finished::Nothing => return Ok(None),
+                },
                 Err(why) => {
                     self.overcome(UnderWay::ZeroCopy(slot), staged.started, why, retries)?;
                 }
@@ -396,27 +420,75 @@ impl Held<'_> {
         }
     }
 
-    /// The oldest context has been moved: it ends.
-    fn finish_oldest(&mut self, polls: u64) -> Option<Gone> {
-        let zero = self.ring.zero_copies.as_deref_mut()?;
-        let (slot, context) = zero.queue.pop_submitted()?;
-        let Request { id, account, .. } = context.request;
-        let staged = match &context.state {
-            State::Submitted(_, staged, _) => Some(*staged),
-            _ => None,
+    /// The oldest context has been moved: it ends, or its fence is staged.
+    fn finish_oldest(&mut self, polls: u64) -> Finished {
+        let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
+            return Finished::Nothing;
         };
-        let ends = zero.release(context);
-        if let Some(staged) = staged {
+        let Some((slot, context)) = zero.queue.oldest_submitted() else {
+            return Finished::Nothing;
+        };
+        let Request { id, account, .. } = context.request;
+        let wants_fence = context.fence == Fence::Wanted;
+        if let State::Submitted(_, staged, _) = context.state {
             self.acknowledge(account, context_number(slot), staged.pairs, polls);
         }
-        let was_last = ends.is_some();
-        if let Some(ends) = ends {
+        if wants_fence {
+            if self.stage_fence(slot).is_ok() {
+                return Finished::Fencing;
+            }
+            // A queue that is stopped keeps its writes, too.
+            let why = TimedOut {
+                queue: self.ring.pair.queue(),
+                reason: NotCompleted::Stopped,
+            };
+            self.fail_ring(UnderWay::ZeroCopy(slot), why);
+            return Finished::Nothing;
+        }
+        let zero = self.ring.zero_copies.as_deref_mut();
+        let Some((_, context)) = zero.and_then(|zero| zero.queue.pop_submitted()) else {
+            return Finished::Nothing;
+        };
+        let was_last = context.ends.is_some();
+        if let Some(ends) = context.ends {
+            // What it has pinned has gone by then.
+            drop(context.state);
             self.end(account.by, *ends, Ok(()));
         }
-        Some(Gone {
+        Finished::Gone(Gone {
             request: id,
             was_last,
         })
+    }
+
+    /// Hands the engine a batch that moves nothing and whose marker comes behind all writes.
+    fn stage_fence(&mut self, slot: u32) -> Result<(), DmaError> {
+        let links = self.links;
+        let ring = &mut *self.ring;
+        let Some(zero) = ring.zero_copies.as_deref_mut() else {
+            return Ok(());
+        };
+        let marker = zero.marker(slot);
+        let Some(context) = zero.queue.get_mut(slot) else {
+            return Ok(());
+        };
+        let profile = links.profile;
+        let (transfer, barrier) = Context::fence(profile.arch, profile.host_to_bus(marker));
+        let batch = Batching {
+            account: context.request.account,
+            context: context_number(slot),
+            size_bytes: transfer.size_bytes,
+            data_descs: 1,
+            marker: transfer_at(profile, marker, barrier),
+            words: words_at(&*links.host, marker)?,
+        };
+        let transfers = std::iter::once(transfer);
+        let fence = announce(links, self.lane, &mut ring.pair, &batch, transfers)?;
+        context.fence = Fence::Staged;
+        if let State::Submitted(_, staged, _) = &mut context.state {
+            *staged = fence;
+        }
+        Ok(())
     }
 
     /// A request has ended: whoever asked for it is told, unless it stands and waits.
@@ -447,15 +519,25 @@ impl Held<'_> {
         let mut by = self.by;
         for context in zero.queue.remove_unsubmitted(is_its) {
             by = context.request.account.by;
-            ends = zero.release(context).or(ends);
+            ends = context.ends.or(ends);
         }
-        let Some(mut ends) = ends else {
-            return;
-        };
-        ends.result = Err(why);
+        if let Some(ends) = &mut ends {
+            ends.result = Err(why);
+        }
         match zero.last_submitted(is_its) {
-            Some(sibling) => sibling.ends = Some(ends),
-            None => self.end(by, *ends, Err(why)),
+            // It ends the request now, in place of one that would have had the barrier.
+            Some(sibling) if sibling.ends.is_none() => {
+                if sibling.request.to_device && sibling.fence == Fence::None {
+                    sibling.fence = Fence::Wanted;
+                }
+                sibling.ends = ends;
+            }
+            Some(_) => {}
+            None => {
+                if let Some(ends) = ends {
+                    self.end(by, *ends, Err(why));
+                }
+            }
         }
     }
 
@@ -535,6 +617,10 @@ impl Held<'_> {
             words: words_at(&*links.host, marker)?,
         };
         let staged = announce(links, self.lane, &mut ring.pair, &batch, transfers)?;
+        if context.fence == Fence::Staged {
+            // Its bytes are moved again, and what comes behind them, too.
+            context.fence = Fence::Wanted;
+        }
         context.state = State::Submitted(part, staged, retries);
         zero.wait_anew();
         Ok(())
@@ -564,18 +650,19 @@ impl Held<'_> {
         }
         let pinned = {
             let _for_request = self.scope(request.account).enter();
-            pin(&*memory, range, !request.to_device, &links.host)
+            let (offset_bytes, size_bytes) = range;
+            memory.pin(offset_bytes, size_bytes, !request.to_device)
         };
-        let part = pinned.map_err(|fault| Refused {
+        let pinned = pinned.map_err(|fault| Refused {
             request: request.id,
             why: fault.into(),
         })?;
-        if let Some(zero) = self.ring.zero_copies.as_deref_mut()
-            && let Some((_, context)) = zero.queue.next_unpinned()
-        {
-            context.state = State::Pinned(part);
-            zero.queue.mark_pinned();
-            zero.count_pinned(pages);
+        if let Some(zero) = self.ring.zero_copies.as_deref_mut() {
+            let part = zero.hold(&links.host, pinned, u64::from(pages));
+            if let Some((_, context)) = zero.queue.next_unpinned() {
+                context.state = State::Pinned(part);
+                zero.queue.mark_pinned();
+            }
         }
         Ok(true)
     }
@@ -586,9 +673,7 @@ impl Held<'_> {
         let refused = self.no_room(pages);
         let zero = self.zero()?;
         let entered = zero.queue.push(Region::Pinned, context);
-        entered.map_err(|_| refused)?;
-        zero.count_pinned(pages);
-        Ok(())
+        entered.map_err(|_| refused)
     }
 
     /// Whether a pinned context of so many pages may enter.
@@ -611,9 +696,16 @@ impl Held<'_> {
                 return Ok(());
             }
         }
-        match self.retire_oldest()? {
-            Some(_) => Ok(()),
-            None => {
+        if self.retire_oldest()?.is_some() {
+            return Ok(());
+        }
+        match self.zero()?.next_in_line() {
+            // It never fits, and stands in the way.
+            Some(other) if other != own => {
+                self.cancel(other, Errno::ENOMEM);
+                Ok(())
+            }
+            _ => {
                 let size_bytes = u64::from(pages) * PAGE_SIZE_BYTES;
                 Err(PinFault::NoRoom { size_bytes }.into())
             }

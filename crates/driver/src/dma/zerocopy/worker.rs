@@ -14,8 +14,9 @@ use glia_abi::sched::{Micros, Step, Tick, Worker};
 use super::ring::Rest;
 use crate::dma::Dma;
 
-/// When the worker comes again to a ring that somebody has, if it has other rings to wait for.
-const COME_AGAIN: Micros = Micros(20);
+/// When the worker comes again to a ring that somebody has. It does not rest for the ring's lock: a
+/// rest for a key is not ended by kicks, which other rings need.
+const COME_AGAIN: Micros = Micros(100);
 
 /// The worker of a device.
 pub(crate) struct Completer {
@@ -43,17 +44,14 @@ impl Worker for Completer {
         let Some(dma) = self.dma.upgrade() else {
             return Step::Idle;
         };
-        let (mut until, mut taken) = (None, None);
+        let mut until: Option<Tick> = None;
         for lane in &dma.lanes {
             let bit = bit(lane.queue());
             if self.flagged.load(Ordering::Acquire) & bit == 0 {
                 continue;
             }
             let rest = match lane.poll_hold(&dma.links) {
-                Err(on) => {
-                    taken = Some(on);
-                    continue;
-                }
+                Err(_) => Rest::Until(now.after(COME_AGAIN)),
                 Ok(None) => Rest::Idle,
                 Ok(Some(mut ring)) => {
                     let rest = ring.tend(now);
@@ -65,16 +63,10 @@ impl Worker for Completer {
                 }
             };
             if let Rest::Until(end) = rest {
-                until = Some(until.map_or(end, |other: Tick| other.min(end)));
+                until = Some(until.map_or(end, |other| other.min(end)));
             }
         }
-        match (until, taken) {
-            (None, None) => Step::Idle,
-            (Some(end), None) => Step::At(end),
-            (None, Some(on)) => Step::On(on),
-            // A rest for a key is not ended by kicks, which the other rings need.
-            (Some(end), Some(_)) => Step::At(end.min(now.after(COME_AGAIN))),
-        }
+        until.map_or(Step::Idle, Step::At)
     }
 }
 
