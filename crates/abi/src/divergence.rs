@@ -100,11 +100,26 @@ pub enum Divergence {
     /// The reference has the memory for zero copies from the bring-up on; Glia takes it with the first
     /// one of a ring, so that older recordings find host memory as it was.
     LateZeroCopyMemory,
+    /// Where the reference cannot reach the caller's memory it answers how many bytes are left, as if that
+    /// were a success, and keeps what it has done; Glia answers `EFAULT`.
+    UserFault,
+    /// The reference answers a kernel address in place of a chunk's handle, leaves the version as it is, and
+    /// calls a bad handle a success; Glia answers the handle and version 1, or `EINVAL`.
+    ExtendedInfo,
+    /// The reference takes kernel memory for as many chunks as the caller speaks of; Glia for as many as
+    /// there are.
+    ChunkDump,
+    /// Of a copy between user memory and HBM the reference moves as many bytes as the low 32 bits of the size
+    /// say; Glia moves all.
+    BufferCopySize,
+    /// The reference adds the offsets of a batch and of its operation in 64 bits and wraps; Glia refuses the
+    /// operation.
+    BatchOffset,
 }
 
 impl Divergence {
     /// All of them, in the order of the document.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 37] = [
         Self::BoundsWrap,
         Self::HostScratchpad,
         Self::ReserveCounter,
@@ -137,6 +152,11 @@ impl Divergence {
         Self::EmptyOperation,
         Self::StalledRing,
         Self::LateZeroCopyMemory,
+        Self::UserFault,
+        Self::ExtendedInfo,
+        Self::ChunkDump,
+        Self::BufferCopySize,
+        Self::BatchOffset,
     ];
 
     /// The name under which the document and the tools speak of it.
@@ -175,6 +195,11 @@ impl Divergence {
             Self::EmptyOperation => "empty-operation",
             Self::StalledRing => "stalled-ring",
             Self::LateZeroCopyMemory => "late-zero-copy-memory",
+            Self::UserFault => "user-fault",
+            Self::ExtendedInfo => "extended-info",
+            Self::ChunkDump => "chunk-dump",
+            Self::BufferCopySize => "buffer-copy-size",
+            Self::BatchOffset => "batch-offset",
         }
     }
 }

@@ -37,6 +37,8 @@ pub enum Errno {
     EINVAL = 22,
     /// 24: no file descriptor is left.
     EMFILE = 24,
+    /// 74: a line of text that does not end.
+    EBADMSG = 74,
     /// 110: a DMA did not complete in time.
     ETIMEDOUT = 110,
     /// 114: the queue has a ring already.

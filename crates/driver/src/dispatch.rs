@@ -13,35 +13,10 @@ use glia_abi::event::CommandClass;
 use glia_abi::ioctl::{self as word, Gate, Lane};
 use glia_abi::transport::OpenMode;
 
-use crate::ioctl::{Call, alloc, copy, info, reset, scrub, zerocopy};
+use crate::ioctl::{Call, alloc, claim, copy, describe, identity, info, reset, scrub, zerocopy};
 
-/// A command that is built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Command {
-    CompatibleVersion,
-    DeviceBasicInfo,
-    DriverInfo,
-    DeviceInit,
-    DeviceRelease,
-    DeviceReset,
-    DeviceReady,
-    DeviceResetStatus,
-    NcReset,
-    NcResetReady,
-    MemAllocV2Mt64,
-    MemGetPa,
-    MemGetInfo,
-    MemFree,
-    MemCopy64,
-    MemBufCopy64,
-    MemCopyAsync64,
-    MemCopyAsyncWait,
-    MemBufZerocopy64,
-    MemBufZerocopy64Batches,
-    GetAsyncH2tDmaComplQueues,
-    HbmScrubStart,
-    HbmScrubWait,
-}
+/// What answers a command.
+type Handler = fn(&Call<'_>) -> Result<(), Errno>;
 
 /// Answers a command.
 pub(crate) fn answer(call: &Call<'_>, mode: OpenMode) -> Result<i32, Errno> {
@@ -55,8 +30,8 @@ pub(crate) fn answer(call: &Call<'_>, mode: OpenMode) -> Result<i32, Errno> {
     if !is_reached_by(known.lane, mode) {
         return Err(Errno::EINVAL);
     }
-    let command = Command::of(call.word).ok_or(Errno::EINVAL)?;
-    command.run(call)?;
+    let answer = handler(known.word).ok_or(Errno::EINVAL)?;
+    answer(call)?;
     Ok(0)
 }
 
@@ -65,23 +40,35 @@ pub(crate) fn class(word: u32, mode: OpenMode) -> CommandClass {
     match entry(word) {
         None => CommandClass::Unknown,
         Some(known) if !is_reached_by(known.lane, mode) => CommandClass::WrongLane,
-        Some(_) if Command::of(word).is_some() => CommandClass::Built,
+        Some(known) if handler(known.word).is_some() => CommandClass::Built,
         Some(_) => CommandClass::Unimplemented,
     }
 }
 
-/// What the table says of a word; of a form of `DRIVER_INFO_GET` that it does not have, what it
-/// says of that.
+/// What the table says of a word.
+///
+/// Some commands are known by number and size alone, whatever direction and type the word has, and
+/// one by its number, since it is meant to grow (driver 2.27): of these, what the table says of the
+/// form that it has.
 fn entry(word: u32) -> Option<&'static word::Command> {
     word::command(word).or_else(|| {
-        let known_form = is_driver_info(word).then_some(word::DRIVER_INFO_GET);
-        word::command(known_form?)
+        let by_size = [
+            word::MEM_MC_GET_INFO,
+            word::MEM_MC_GET_INFO_V2,
+            word::MEM_BUF_ZEROCOPY64,
+        ];
+        let is_form = |known: &u32| {
+            word::number(*known) == word::number(word)
+                && word::size_field(*known) == word::size_field(word)
+        };
+        let form = match by_size.into_iter().find(is_form) {
+            None if word::number(word) == word::number(word::DRIVER_INFO_GET) => {
+                word::DRIVER_INFO_GET
+            }
+            form => form?,
+        };
+        word::command(form)
     })
-}
-
-/// This command is known by its number alone: it is meant to grow (driver 2.27).
-fn is_driver_info(word: u32) -> bool {
-    word::number(word) == word::number(word::DRIVER_INFO_GET)
 }
 
 fn is_reached_by(lane: Lane, mode: OpenMode) -> bool {
@@ -91,63 +78,64 @@ fn is_reached_by(lane: Lane, mode: OpenMode) -> bool {
     }
 }
 
-impl Command {
-    fn of(word: u32) -> Option<Self> {
-        Some(match word {
-            word::COMPATIBLE_VERSION => Self::CompatibleVersion,
-            word::DEVICE_BASIC_INFO => Self::DeviceBasicInfo,
-            word::DEVICE_INIT => Self::DeviceInit,
-            word::DEVICE_RELEASE => Self::DeviceRelease,
-            word::DEVICE_RESET => Self::DeviceReset,
-            word::DEVICE_READY => Self::DeviceReady,
-            word::DEVICE_RESET_STATUS => Self::DeviceResetStatus,
-            word::NC_RESET => Self::NcReset,
-            word::NC_RESET_READY => Self::NcResetReady,
-            word::MEM_ALLOC_V2MT64 => Self::MemAllocV2Mt64,
-            word::MEM_GET_PA => Self::MemGetPa,
-            word::MEM_GET_INFO => Self::MemGetInfo,
-            word::MEM_FREE => Self::MemFree,
-            word::MEM_COPY64 => Self::MemCopy64,
-            word::MEM_BUF_COPY64 => Self::MemBufCopy64,
-            word::MEM_COPY_ASYNC64 => Self::MemCopyAsync64,
-            word::MEM_COPY_ASYNC_WAIT => Self::MemCopyAsyncWait,
-            word::MEM_BUF_ZEROCOPY64 => Self::MemBufZerocopy64,
-            word::MEM_BUF_ZEROCOPY64_BATCHES => Self::MemBufZerocopy64Batches,
-            word::GET_ASYNC_H2T_DMA_COMPL_QUEUES => Self::GetAsyncH2tDmaComplQueues,
-            word::HBM_SCRUB_START => Self::HbmScrubStart,
-            word::HBM_SCRUB_WAIT => Self::HbmScrubWait,
-            _ if is_driver_info(word) => Self::DriverInfo,
-            _ => return None,
-        })
-    }
-
-    fn run(self, call: &Call<'_>) -> Result<(), Errno> {
-        match self {
-            Self::CompatibleVersion => info::compatible_version(call),
-            Self::DeviceBasicInfo => info::device_basic_info(call),
-            Self::DriverInfo => info::driver_info(call),
-            // Opening the device is what attaches (driver 2.27): both do nothing.
-            Self::DeviceInit | Self::DeviceRelease => Ok(()),
-            Self::DeviceReset => reset::device_reset(call),
-            Self::DeviceReady => reset::device_ready(call),
-            Self::DeviceResetStatus => reset::device_reset_status(call),
-            Self::NcReset => reset::nc_reset(call),
-            Self::NcResetReady => reset::nc_reset_ready(call),
-            Self::MemAllocV2Mt64 => alloc::mem_alloc_v2mt64(call),
-            Self::MemGetPa => alloc::mem_get_pa(call),
-            Self::MemGetInfo => alloc::mem_get_info(call),
-            Self::MemFree => alloc::mem_free(call),
-            Self::MemCopy64 => copy::mem_copy64(call),
-            Self::MemBufCopy64 => copy::mem_buf_copy64(call),
-            Self::MemCopyAsync64 => copy::mem_copy_async64(call),
-            Self::MemCopyAsyncWait => copy::mem_copy_async_wait(call),
-            Self::MemBufZerocopy64 => zerocopy::mem_buf_zerocopy64(call),
-            Self::MemBufZerocopy64Batches => zerocopy::mem_buf_zerocopy64_batches(call),
-            Self::GetAsyncH2tDmaComplQueues => zerocopy::get_async_h2t_dma_compl_queues(call),
-            Self::HbmScrubStart => scrub::hbm_scrub_start(call),
-            Self::HbmScrubWait => scrub::hbm_scrub_wait(call),
-        }
-    }
+/// What answers a command of the table; `None` if it is not built.
+fn handler(word: u32) -> Option<Handler> {
+    let handler: Handler = match word {
+        word::COMPATIBLE_VERSION => info::compatible_version,
+        word::DEVICE_BASIC_INFO => info::device_basic_info,
+        word::DRIVER_INFO_GET | word::DRIVER_INFO_SET => info::driver_info,
+        word::DEVICE_INFO => identity::device_info,
+        word::DEVICE_BDF => identity::device_bdf,
+        word::DEVICE_BDF_EXT => identity::device_bdf_ext,
+        word::HOST_DEVICE_ID => identity::host_device_id,
+        word::DEVICE_APP_PID => identity::device_app_pid,
+        word::DEVICE_GET_ALL_APPS_INFO => identity::device_get_all_apps_info,
+        word::PRINTK => identity::printk,
+        // Opening the device is what attaches (driver 2.27): both do nothing.
+        word::DEVICE_INIT | word::DEVICE_RELEASE => |_| Ok(()),
+        word::DEVICE_RESET => reset::device_reset,
+        word::DEVICE_READY => reset::device_ready,
+        word::DEVICE_RESET_STATUS => reset::device_reset_status,
+        word::NC_RESET => reset::nc_reset,
+        word::NC_RESET_READY => reset::nc_reset_ready,
+        word::CRWL_NC_RANGE_MARK => claim::nc_range_mark,
+        word::CRWL_NC_RANGE_MARK_EXT0 => claim::nc_range_mark_ext0,
+        word::CRWL_NC_RANGE_UNMARK => claim::nc_range_unmark,
+        word::CRWL_NC_RANGE_UNMARK_EXT0 => claim::nc_range_unmark_ext0,
+        word::CRWL_READER_ENTER => claim::reader_enter,
+        word::CRWL_READER_EXIT => claim::reader_exit,
+        word::CRWL_WRITER_ENTER => claim::writer_enter,
+        word::CRWL_WRITER_DOWNGRADE => claim::writer_downgrade,
+        word::CINIT_SET_STATE => claim::cinit_set_state,
+        word::MEM_ALLOC => alloc::mem_alloc,
+        word::MEM_ALLOC_V2 => alloc::mem_alloc_v2,
+        word::MEM_ALLOC_V2MT => alloc::mem_alloc_v2mt,
+        word::MEM_ALLOC_V2MT64 => alloc::mem_alloc_v2mt64,
+        word::MEM_FREE => alloc::mem_free,
+        word::MEM_GET_PA => describe::mem_get_pa,
+        word::MEM_GET_INFO => describe::mem_get_info,
+        word::MEM_GET_EXTENDED_INFO => describe::mem_get_extended_info,
+        word::MEM_MC_GET_INFO => describe::mem_mc_get_info,
+        word::MEM_MC_GET_INFO_V2 => describe::mem_mc_get_info_v2,
+        word::DUMP_MEM_CHUNKS => describe::dump_mem_chunks,
+        word::RESOURCE_MMAP_INFO => describe::resource_mmap_info,
+        word::MEM_COPY => copy::mem_copy,
+        word::MEM_COPY64 => copy::mem_copy64,
+        word::MEM_COPY_ASYNC => copy::mem_copy_async,
+        word::MEM_COPY_ASYNC64 => copy::mem_copy_async64,
+        word::MEM_COPY_ASYNC_WAIT => copy::mem_copy_async_wait,
+        word::MEMSET => copy::memset,
+        word::MEMSET64 => copy::memset64,
+        word::MEM_BUF_COPY => copy::mem_buf_copy,
+        word::MEM_BUF_COPY64 => copy::mem_buf_copy64,
+        word::MEM_BUF_ZEROCOPY64 => zerocopy::mem_buf_zerocopy64,
+        word::MEM_BUF_ZEROCOPY64_BATCHES => zerocopy::mem_buf_zerocopy64_batches,
+        word::GET_ASYNC_H2T_DMA_COMPL_QUEUES => zerocopy::get_async_h2t_dma_compl_queues,
+        word::HBM_SCRUB_START => scrub::hbm_scrub_start,
+        word::HBM_SCRUB_WAIT => scrub::hbm_scrub_wait,
+        _ => return None,
+    };
+    Some(handler)
 }
 
 #[cfg(test)]
@@ -161,7 +149,7 @@ mod tests {
             classes.filter(|&class| class == wanted).count()
         };
         let all = word::COMMANDS.len();
-        let (misc_built, main_built, misc_missing) = (4, 20, 16);
+        let (misc_built, main_built, misc_missing) = (10, 43, 10);
         let built = misc_built + main_built;
         assert_eq!(count(OpenMode::ReadWrite, CommandClass::Built), built);
         let missing = count(OpenMode::ReadWrite, CommandClass::Unimplemented);
@@ -179,6 +167,22 @@ mod tests {
             assert_eq!(class(word, OpenMode::ReadWrite), CommandClass::Unknown);
             assert_eq!(class(word, OpenMode::WriteOnly), CommandClass::Unknown);
         }
+    }
+
+    #[test]
+    fn commands_that_are_known_by_their_size_take_any_direction_and_no_other_size() {
+        let known = [
+            word::MEM_MC_GET_INFO,
+            word::MEM_MC_GET_INFO_V2,
+            word::MEM_BUF_ZEROCOPY64,
+        ];
+        for known in known {
+            for other in [known ^ 1 << 31, known ^ 1 << 30, known ^ 0x100] {
+                assert_eq!(entry(other).unwrap().word, known, "{other:#x}");
+            }
+            assert!(entry(known ^ 4 << 16).is_none());
+        }
+        assert!(entry(word::MEM_COPY64 ^ 1 << 30).is_none());
     }
 
     #[test]

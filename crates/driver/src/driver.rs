@@ -17,8 +17,9 @@
 //! the order of their numbers, every core's engines and DMA ring, so that placement in host memory is the same
 //! in every run.
 //!
-//! **Locks.** None here: the table of files is read without one, that of mappings has its own, and
-//! each device's memory and rings have theirs. A command that does nothing takes none.
+//! **Locks.** None here: the table of files is read without one, those of mappings and of core
+//! claims have their own, and each device's memory and rings have theirs. A command that does
+//! nothing takes none.
 //!
 //! **What this does not do.** It checks no memory and moves no byte; see [`memory`](crate::memory)
 //! and [`dma`](crate::dma).
@@ -30,13 +31,15 @@ use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::errno::Errno;
 use glia_abi::event::{Detail, Event, Ids, NameId, Sink};
 use glia_abi::fault::{Entered, Faults, Scope};
-use glia_abi::handle::{DeviceId, FileId};
+use glia_abi::handle::{CoreId, DeviceId, FileId, Pid};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::port::{HostMemory, MachineMemory, Port};
 use glia_abi::sched::Sched;
 use glia_abi::transport::{Caller, OpenMode};
 
 use crate::chunk::{Chunk, ChunkRef};
+use crate::claims::CoreClaims;
+use crate::core_init::CoreInit;
 use crate::dispatch;
 use crate::dma::reset::ResetOutcome;
 use crate::dma::zerocopy::ZeroCopyLimits;
@@ -45,6 +48,7 @@ use crate::files::{File, Files};
 use crate::ioctl::Call;
 use crate::memory::{DeviceMemory, InitError, MemoryConfig};
 use crate::mmap::{self, MapGrant, MapId, Mappings};
+use crate::model_lock::ModelLocks;
 use crate::site::SiteId;
 
 /// What a device is built from.
@@ -89,8 +93,9 @@ pub struct Driver {
     devices: Vec<Device>,
     files: Files,
     mappings: Mappings,
+    pub(crate) claims: CoreClaims,
     pub(crate) host: Arc<dyn MachineMemory>,
-    sched: Arc<dyn Sched>,
+    pub(crate) sched: Arc<dyn Sched>,
     sink: Arc<dyn Sink>,
     /// Whether the sink wants to hear anything.
     is_heard: bool,
@@ -101,6 +106,8 @@ pub(crate) struct Device {
     pub(crate) id: DeviceId,
     pub(crate) memory: Arc<DeviceMemory>,
     pub(crate) dma: Arc<Dma>,
+    pub(crate) locks: ModelLocks,
+    pub(crate) init: CoreInit,
     /// What bounce buffers are taken for.
     pub(crate) bounce_site: SiteId,
 }
@@ -121,6 +128,7 @@ impl Driver {
             devices: Vec::with_capacity(devices.len()),
             files: Files::new(),
             mappings: Mappings::default(),
+            claims: CoreClaims::new(),
             host,
             sched,
             is_heard: sink.detail() > Detail::Nothing,
@@ -253,16 +261,19 @@ impl Driver {
     /// A descriptor of the file is closed by `caller`. Runs on every close, of copies and of
     /// inherited descriptors, too.
     ///
-    /// If the process has the device open once, resets and its asynchronous copies are waited for, and what
-    /// dies with it ends: its chunks, then its mappings. A copy of a descriptor does not count as
-    /// an open, so closing one of two copies does the same (driver 2.27). A process that is not
-    /// attached ends nothing.
+    /// If the process has the device open once, resets and its asynchronous copies are waited for,
+    /// and what dies with it ends: its model locks, its chunks, then its mappings. A copy of a
+    /// descriptor does not count as an open, so closing one of two copies does the same (driver
+    /// 2.27). A process that is not attached ends nothing. If the file is write-only, the process
+    /// gives back all cores that it has claimed.
     pub fn flush(&self, caller: &Caller<'_>, file: FileId) {
         let Ok((device, mode)) = self.file(file) else {
             return;
         };
         let _for_caller = device.work_for(caller, None);
-        if !mode.is_free_access() {
+        if mode.is_free_access() {
+            self.claims.unmark_all(caller.pid);
+        } else {
             let opens = device.memory.open_count(caller.pid);
             if opens == 1 {
                 // Whatever comes of them.
@@ -270,6 +281,10 @@ impl Driver {
             }
             if opens <= 1 {
                 device.dma.settle(caller.pid);
+            }
+            if opens == 1 {
+                device.locks.forget(&*self.sched, caller.pid);
+                device.init.forget(&*self.sched, caller.pid);
             }
             let mut gone = Vec::new();
             let flushed = device
@@ -327,6 +342,17 @@ impl Driver {
         Some(&known.dma)
     }
 
+    /// Which process has claimed a core; `None` if nobody has, or there is no such core.
+    #[must_use]
+    pub fn core_holder(&self, device: DeviceId, core: CoreId) -> Option<Pid> {
+        let known = self.devices.iter().find(|known| known.id == device)?;
+        let cores = known.memory.config().layout.profile().cores;
+        if core.get() >= cores {
+            return None;
+        }
+        self.claims.holder(known.first_core(), core.get())
+    }
+
     /// How many devices there are.
     #[must_use]
     pub fn devices(&self) -> u32 {
@@ -368,6 +394,8 @@ impl Driver {
             bounce_site: memory.sites().intern("driver bounce buffer"),
             memory,
             dma: Arc::new(dma),
+            locks: ModelLocks::new(&*self.sched),
+            init: CoreInit::new(profile.cores, &*self.sched),
         };
         for facts in device.memory.channel_facts() {
             self.tell_taken(&device, facts.carveout);
@@ -439,6 +467,13 @@ impl Driver {
 }
 
 impl Device {
+    /// How many cores the devices before this one have, which is where its own begin in the table
+    /// of [claims](crate::claims).
+    pub(crate) fn first_core(&self) -> u32 {
+        let profile = self.memory.config().layout.profile();
+        self.id.get().saturating_mul(profile.cores)
+    }
+
     /// Says for whom this thread works until the answer is dropped. Whether anybody asks is not
     /// looked at: a plan may change in the middle of a call.
     fn work_for(&self, caller: &Caller<'_>, command: Option<u32>) -> Entered {

@@ -6,6 +6,8 @@ use glia_abi::transport::PinFault;
 use crate::alloc::AllocError;
 use crate::bar0::Bar0Refusal;
 use crate::chunk::{DeadChunk, PinError};
+use crate::claims::ClaimError;
+use crate::core_init::InitStateError;
 use crate::dma::DmaError;
 use crate::dma::descriptors::DescriptorError;
 use crate::dma::scrub::ScrubError;
@@ -14,6 +16,7 @@ use crate::handles::HandleError;
 use crate::memory::open::OpenError;
 use crate::memory::sweep::SweepError;
 use crate::memory::{AccessError, InitError, PublishError, RefError};
+use crate::model_lock::LockError;
 
 macro_rules! errno {
     ($error:ty, $($pattern:pat => $errno:expr),+ $(,)?) => {
@@ -67,6 +70,15 @@ errno! { HandleError, _ => Errno::ENOENT }
 errno! { PublishError, Self::Dead(dead) => dead.errno(), Self::Handle(error) => error.errno() }
 errno! { OpenError, Self::Busy(_) => Errno::EBUSY, Self::Gone => Errno::ENODEV }
 errno! { SweepError, _ => Errno::EACCES }
+errno! { ClaimError, Self::NoRange { .. } => Errno::EINVAL, Self::TooFew { .. } => Errno::EBUSY }
+errno! { LockError,
+    Self::NoCore { .. } | Self::NoReader { .. } | Self::NoWriter { .. } => Errno::EINVAL,
+    Self::Busy { .. } => Errno::EBUSY,
+    Self::OtherModel { .. } => Errno::ENOENT,
+    Self::Loaded { .. } => Errno::EALREADY,
+    Self::Killed { .. } => Errno::EINTR,
+}
+errno! { InitStateError, Self::NoCore { .. } => Errno::E2BIG, Self::Killed { .. } => Errno::EINTR }
 errno! { Bar0Refusal, _ => Errno::EINVAL }
 errno! { DescriptorError,
     Self::Uneven { .. } | Self::Address { .. } => Errno::EINVAL,

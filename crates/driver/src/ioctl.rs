@@ -2,21 +2,28 @@
 //!
 //! A command reads its struct from the caller, works, and writes its answers back, every byte
 //! through the caller's [`UserMemory`](glia_abi::transport::UserMemory): an address that the caller
-//! may not use is `EFAULT` (the reference answers the count of bytes that it could not copy).
+//! may not use is `EFAULT` (the reference answers the count of bytes that it could not copy:
+//! divergence `user-fault`).
 //! Handles, offsets and sizes are allegations; each function checks them in the reference's order,
 //! and the first that fails decides the error.
 //!
 //! | module | commands |
 //! | --- | --- |
 //! | [`info`] | versions and features |
-//! | [`alloc`] | taking, freeing and describing chunks |
-//! | [`copy`] | copies between chunks, and between chunks and user memory |
+//! | [`identity`] | which device it is, where it is, and who uses it |
+//! | [`claim`] | who uses which core |
+//! | [`alloc`] | taking and freeing chunks |
+//! | [`describe`] | what is known of a chunk |
+//! | [`copy`] | copies between chunks, and between chunks and user memory; fills |
 //! | [`zerocopy`] | copies between a chunk and user memory without a buffer in between |
 //! | [`reset`] | resets of cores and of the device |
 //! | [`scrub`] | overwriting all HBM of a channel |
 
 pub(crate) mod alloc;
+pub(crate) mod claim;
 pub(crate) mod copy;
+pub(crate) mod describe;
+pub(crate) mod identity;
 pub(crate) mod info;
 pub(crate) mod reset;
 pub(crate) mod scrub;

@@ -20,12 +20,15 @@
 //! | [`dma`], `ring` | copies by DMA, engines, queues of processes; rings of descriptors |
 //! | [`reset`], [`bar0`] | which copies a reset has disturbed; which registers a process may write |
 //! | [`process`], [`usage`], [`site`] | attach slots, usage counters, allocation sites |
+//! | [`claims`], [`model_lock`], [`core_init`] | who uses which core: claims, models, whose turn it is |
 //! | [`errno`] | every error's number, in one place |
 
 pub mod alloc;
 pub mod arena;
 pub mod bar0;
 pub mod chunk;
+pub mod claims;
+pub mod core_init;
 mod dispatch;
 pub mod dma;
 pub mod driver;
@@ -41,6 +44,7 @@ mod ioctl;
 pub mod lifespan;
 pub mod memory;
 pub mod mmap;
+pub mod model_lock;
 pub mod pool;
 mod poolset;
 pub mod process;

@@ -20,7 +20,7 @@ mod tree;
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use glia_abi::arch::Arch;
@@ -46,6 +46,8 @@ pub enum Format {
 /// The faults that a file orders.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanFile {
+    /// The file it was read from.
+    path: Option<PathBuf>,
     seed: u64,
     rules: Vec<Ordered>,
 }
@@ -114,7 +116,11 @@ impl PlanFile {
             let limit_bytes = FILE_BYTES_MAX;
             return Err(unusable(Refusal::TooLong { limit_bytes }));
         }
-        Self::parse(Format::of(path, &text), &text)
+        let plan = Self::parse(Format::of(path, &text), &text)?;
+        Ok(Self {
+            path: Some(path.to_owned()),
+            ..plan
+        })
     }
 
     /// Reads the text of a file.
@@ -135,12 +141,22 @@ impl PlanFile {
             why: Refusal::Syntax(error.what),
         })?;
         let (seed, rules) = reader::plan(&document)?;
-        Ok(Self { seed, rules })
+        Ok(Self {
+            path: None,
+            seed,
+            rules,
+        })
     }
 
     /// The rules, in their order.
     pub fn rules(&self) -> impl Iterator<Item = &FaultRule> {
         self.rules.iter().map(|ordered| &ordered.rule)
+    }
+
+    /// The file it was read from, if it was.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// What chance comes from.
@@ -206,7 +222,10 @@ impl Ordered {
                         found: number.to_string(),
                         least: 0,
                         most: u64::from(count.saturating_sub(1)),
-                        machine: Some(format!("a machine with {devices} devices of {arch}")),
+                        machine: Some(match devices {
+                            1 => format!("a machine with 1 device of {arch}"),
+                            _ => format!("a machine with {devices} devices of {arch}"),
+                        }),
                     },
                 });
             }

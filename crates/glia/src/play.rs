@@ -22,6 +22,7 @@ mod written;
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use glia_abi::addr::access_fits;
@@ -164,14 +165,25 @@ pub enum PlayError {
     #[error(transparent)]
     Workload(#[from] WorkloadError),
     /// The fault plan is about something that the machine does not have.
-    #[error("the fault plan does not fit")]
-    Faults(#[from] FaultsError),
+    #[error("the fault plan{} does not fit", named(.file))]
+    Faults {
+        /// The plan's file, if it was read from one.
+        file: Option<PathBuf>,
+        /// What it is about.
+        #[source]
+        source: Box<FaultsError>,
+    },
     /// The machine cannot be built.
     #[error("the machine cannot be built")]
     Machine(#[from] MachineError),
     /// The runtime cannot open its devices.
     #[error("the runtime cannot open its devices")]
     Open(#[source] RuntimeError),
+}
+
+fn named(file: &Option<PathBuf>) -> String {
+    let name = |file: &PathBuf| format!(" {}", file.display());
+    file.as_ref().map_or_else(String::new, name)
 }
 
 /// Builds the machine that a workload names, and runs the workload on it.
@@ -195,9 +207,14 @@ pub fn play_under(
 ) -> Result<Played, PlayError> {
     let mut reader = Reader::new(source)?;
     let header = reader.header();
-    let laid = faults
-        .map(|file| file.lay(header.model.arch(), header.devices))
-        .transpose()?;
+    let lay = |plan: &PlanFile| {
+        let laid = plan.lay(header.model.arch(), header.devices);
+        laid.map_err(|source| PlayError::Faults {
+            file: plan.path().map(PathBuf::from),
+            source: Box::new(source),
+        })
+    };
+    let laid = faults.map(lay).transpose()?;
     let mut config = MachineConfig {
         devices: header.devices,
         sink,

@@ -13,11 +13,11 @@
 //!
 //! A **synchronous** copy does all of it on the caller's thread, so that the engine works on one
 //! context while the next is pinned. An **asynchronous** one enters all its contexts and returns; a
-//! [worker](Completer) does the rest, and posts one [`Completion`] when the request has ended. Both
+//! worker (`zerocopy/worker.rs`) does the rest, and posts one [completion] when the request has ended. Both
 //! may be under way on one ring; they share the queue of contexts, the descriptor ring, and the
 //! routine by which a context ends, so that no completion is lost or told twice.
 //!
-//! **A request ends once.** Its last context carries what is to be told ([`Ends`]); if that is
+//! **A request ends once.** Its last context carries what is to be told (`Ends`); if that is
 //! cancelled while its siblings are still the engine's, the last of those carries it. Room in the
 //! completion queue is taken when the request enters, so the worker never waits for the process.
 //! (The reference stalls the whole ring while the queue is full.)

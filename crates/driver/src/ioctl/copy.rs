@@ -1,4 +1,4 @@
-//! Copies between chunks, and between a chunk and user memory.
+//! Copies between chunks, and between a chunk and user memory; fills.
 //!
 //! Every copy pins its chunks before it looks at their bounds, so that a free meanwhile leaves the
 //! memory to it (divergence `pinned-range`). An asynchronous copy runs on after its command has
@@ -9,7 +9,10 @@
 use glia_abi::addr::{HostPa, UserAddr};
 use glia_abi::errno::Errno;
 use glia_abi::handle::Channel;
-use glia_abi::ioctl::{MemBufCopy64, MemCopy64, MemCopyAsync64, MemCopyAsyncWait, pointer};
+use glia_abi::ioctl::{
+    MemBufCopy, MemBufCopy64, MemCopy, MemCopy64, MemCopyAsync, MemCopyAsync64, MemCopyAsyncWait,
+    Memset, Memset64, pointer,
+};
 use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
 
@@ -23,9 +26,25 @@ const BOUNCE_SIZE_BYTES: u64 = 64 << 10;
 /// Bytes that pass through the driver's stack at a time between user and host memory.
 const STEP_BYTES: usize = 4096;
 
+/// `MEM_COPY`.
+pub(crate) fn mem_copy(call: &Call<'_>) -> Result<(), Errno> {
+    let argument: MemCopy = call.read()?;
+    let argument = MemCopy64 {
+        src: argument.src,
+        dst: argument.dst,
+        size: argument.size.into(),
+        src_offset: argument.src_offset.into(),
+        dst_offset: argument.dst_offset.into(),
+    };
+    copy(call, &argument)
+}
+
 /// `MEM_COPY64`.
 pub(crate) fn mem_copy64(call: &Call<'_>) -> Result<(), Errno> {
-    let argument: MemCopy64 = call.read()?;
+    copy(call, &call.read()?)
+}
+
+fn copy(call: &Call<'_>, argument: &MemCopy64) -> Result<(), Errno> {
     let source = call.pin(argument.src)?;
     let target = call.pin(argument.dst)?;
     source.check_access(argument.src_offset, argument.size)?;
@@ -40,12 +59,35 @@ pub(crate) fn mem_copy64(call: &Call<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `MEM_COPY_ASYNC64`. The prefetch address is a hint that nobody needs here.
-///
-/// A struct that cannot be written back at the end is `EFAULT`, and the copy is under way all the
-/// same: its handle follows from the one that was passed.
+/// `MEM_COPY_ASYNC`.
+pub(crate) fn mem_copy_async(call: &Call<'_>) -> Result<(), Errno> {
+    let mut argument: MemCopyAsync = call.read()?;
+    let wide = MemCopyAsync64 {
+        src: argument.src,
+        dst: argument.dst,
+        size: argument.size.into(),
+        src_offset: argument.src_offset.into(),
+        dst_offset: argument.dst_offset.into(),
+        host_prefetch_addr: argument.host_prefetch_addr,
+        pwait: argument.pwait,
+        wait: argument.wait,
+    };
+    argument.wait = copy_async(call, &wide)?;
+    call.write(&argument)
+}
+
+/// `MEM_COPY_ASYNC64`.
 pub(crate) fn mem_copy_async64(call: &Call<'_>) -> Result<(), Errno> {
     let mut argument: MemCopyAsync64 = call.read()?;
+    argument.wait = copy_async(call, &argument)?;
+    call.write(&argument)
+}
+
+/// Starts a copy: its handle. The prefetch address is a hint that nobody needs here.
+///
+/// A struct that cannot be written back then is `EFAULT`, and the copy is under way all the same:
+/// its handle follows from the one that was passed.
+fn copy_async(call: &Call<'_>, argument: &MemCopyAsync64) -> Result<u32, Errno> {
     let memory = &call.device.memory;
     let (source, _) = call.resolve(argument.src)?;
     let source = memory.pin_owned(source)?;
@@ -62,8 +104,7 @@ pub(crate) fn mem_copy_async64(call: &Call<'_>) -> Result<(), Errno> {
         previous,
         [source, target],
     );
-    argument.wait = started?.to_raw();
-    call.write(&argument)
+    Ok(started?.to_raw())
 }
 
 /// `MEM_COPY_ASYNC_WAIT`. The two chunks just tell which ring it is.
@@ -81,13 +122,59 @@ pub(crate) fn mem_copy_async_wait(call: &Call<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `MEM_BUF_COPY64`: user memory to a chunk, or back.
+/// `MEMSET`.
+pub(crate) fn memset(call: &Call<'_>) -> Result<(), Errno> {
+    let argument: Memset = call.read()?;
+    let argument = Memset64 {
+        mem_handle: argument.mem_handle,
+        offset: argument.offset,
+        value: argument.value,
+        pad: 0,
+        size: argument.size.into(),
+    };
+    fill(call, &argument)
+}
+
+/// `MEMSET64`.
+pub(crate) fn memset64(call: &Call<'_>) -> Result<(), Errno> {
+    fill(call, &call.read()?)
+}
+
+fn fill(call: &Call<'_>, argument: &Memset64) -> Result<(), Errno> {
+    let pin = call.pin(argument.mem_handle)?;
+    pin.check_access(argument.offset, argument.size)?;
+    let target = place(&pin.record(), argument.offset)?;
+    let [value, ..] = argument.value.to_le_bytes();
+    let dma = &call.device.dma;
+    dma.fill(call.caller.pid, target, argument.size, value)?;
+    Ok(())
+}
+
+/// `MEM_BUF_COPY`.
+pub(crate) fn mem_buf_copy(call: &Call<'_>) -> Result<(), Errno> {
+    let argument: MemBufCopy = call.read()?;
+    let argument = MemBufCopy64 {
+        mem_handle: argument.mem_handle,
+        buffer: argument.buffer,
+        size: argument.size.into(),
+        offset: argument.offset.into(),
+        copy_to_mem_handle: argument.copy_to_mem_handle,
+        pad: 0,
+    };
+    buf_copy(call, &argument)
+}
+
+/// `MEM_BUF_COPY64`.
+pub(crate) fn mem_buf_copy64(call: &Call<'_>) -> Result<(), Errno> {
+    buf_copy(call, &call.read()?)
+}
+
+/// User memory to a chunk, or back.
 ///
 /// A host chunk's bytes are copied directly; HBM is reached through a bounce buffer, piece by
 /// piece, and a fault in the middle leaves the earlier pieces done. (The reference counts in 32
-/// bits there.)
-pub(crate) fn mem_buf_copy64(call: &Call<'_>) -> Result<(), Errno> {
-    let argument: MemBufCopy64 = call.read()?;
+/// bits there: divergence `buffer-copy-size`.)
+fn buf_copy(call: &Call<'_>, argument: &MemBufCopy64) -> Result<(), Errno> {
     let pin = call.pin(argument.mem_handle)?;
     pin.check_access(argument.offset, argument.size)?;
     if argument.size == 0 {

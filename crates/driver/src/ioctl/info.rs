@@ -8,13 +8,14 @@ use super::Call;
 
 /// What the driver says that it can do: no more than is built. (2.24.7 says 0xff, 2.27.4 0x1ff.)
 const FEATURES: u64 = feature::ASYNC_DMA
+    | feature::BIG_CORE_MAPS
     | feature::MEM_ALLOC_TYPE
     | feature::HBM_SCRUB
     | feature::MEM_ALLOC64
     | feature::CONTIGUOUS_SCRATCHPAD;
 
 /// The hardware's revision. The real one is strapped in the chip.
-const REVISION: u32 = 0;
+pub(super) const REVISION: u32 = 0;
 
 /// Direction bits of a command word: the caller gives, or the caller gets.
 const DIRECTION_WRITE: u32 = 1;

@@ -114,7 +114,8 @@ const RING: usize = 15;
 #[test]
 fn a_reset_programs_the_engines_that_it_has_wiped_and_no_others() {
     // Which cores; how often the engine of each ring is programmed, and how many rings it has.
-    let cases: [(Arch, u32, &[(u32, usize, usize)]); 6] = [
+    type Case = (Arch, u32, &'static [(u32, usize, usize)]);
+    let cases: [Case; 6] = [
         (Arch::V2, 0b01, &[(32, 1, 1)]),
         (Arch::V2, 0b10, &[(33, 1, 1)]),
         (Arch::V2, WHOLE_DEVICE, &[(32, 1, 1), (33, 1, 1)]),

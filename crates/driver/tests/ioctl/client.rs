@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use glia_abi::addr::UserAddr;
 use glia_abi::errno::Errno;
-use glia_abi::handle::{FileId, Pid};
+use glia_abi::handle::{DeviceId, FileId, Pid};
 use glia_abi::ioctl::{self, MemAllocV2Mt64, MemFree, MemGetPa};
 use glia_abi::transport::{
     Caller, CapturedMemory, OpenMode, PinFault, PinnedUser, UserFault, UserMemory,
@@ -61,6 +61,10 @@ impl UserSpace {
             at,
             size_bytes: size_bytes as u64,
         };
+        if size_bytes == 0 {
+            work(&mut []);
+            return Ok(());
+        }
         let mut ranges = self.ranges.borrow_mut();
         let (start, bytes) = ranges.range_mut(..=at.get()).next_back().ok_or(fault)?;
         let offset = (at.get() - start) as usize;
@@ -109,6 +113,7 @@ pub(crate) const NOWHERE: u64 = 0xdead_0000_0000;
 pub(crate) struct Client<'a> {
     driver: &'a Driver,
     pid: Pid,
+    is_killed: Cell<bool>,
     pub(crate) space: UserSpace,
 }
 
@@ -117,8 +122,14 @@ impl<'a> Client<'a> {
         Self {
             driver: &rig.driver,
             pid: Pid::new(pid),
+            is_killed: Cell::new(false),
             space: UserSpace::default(),
         }
+    }
+
+    /// A signal wants the process to end.
+    pub(crate) fn kill(&self) {
+        self.is_killed.set(true);
     }
 
     /// A process that has the device open, and its file.
@@ -132,12 +143,16 @@ impl<'a> Client<'a> {
         work(&Caller {
             pid: self.pid,
             memory: &self.space,
-            killed: &|| false,
+            killed: &|| self.is_killed.get(),
         })
     }
 
     pub(crate) fn open(&self, mode: OpenMode) -> Result<FileId, Errno> {
-        self.call(|caller| self.driver.open(caller, ND0, mode))
+        self.open_device(ND0, mode)
+    }
+
+    pub(crate) fn open_device(&self, device: DeviceId, mode: OpenMode) -> Result<FileId, Errno> {
+        self.call(|caller| self.driver.open(caller, device, mode))
     }
 
     pub(crate) fn flush(&self, file: FileId) {

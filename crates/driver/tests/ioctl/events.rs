@@ -27,10 +27,20 @@ fn every_command_is_told_with_its_class_and_its_answer() {
     let cases = [
         (file, ioctl::DEVICE_INIT, CommandClass::Built, 0),
         (file, ioctl::MEM_FREE, CommandClass::Built, -14),
-        (file, ioctl::MEMSET64, CommandClass::Unimplemented, -22),
+        (
+            file,
+            ioctl::PROGRAM_ENGINE,
+            CommandClass::Unimplemented,
+            -22,
+        ),
         (file, 0x1234_5678, CommandClass::Unknown, -22),
         (free_access, ioctl::MEM_FREE, CommandClass::WrongLane, -22),
-        (free_access, ioctl::PRINTK, CommandClass::Unimplemented, -22),
+        (
+            free_access,
+            ioctl::POD_INFO,
+            CommandClass::Unimplemented,
+            -22,
+        ),
     ];
     for (file, word, class, ret) in cases {
         rig.heard.take();

@@ -12,8 +12,9 @@ use crate::support::{PAGE, Rig};
 fn versions_and_features_are_those_of_the_generation() {
     // Since V3 there is zero copy, bit 8.
     let generations = [
-        (Arch::V2, 7, 5, 2, 0b0_1111_0010),
-        (Arch::V3, 11, 10, 3, 0b1_1111_0010),
+        (Arch::V2, 7, 5, 2, 0b0_1111_1010),
+        (Arch::V3, 11, 10, 3, 0b1_1111_1010),
+        (Arch::V4, 11, 10, 4, 0b1_1111_1010),
     ];
     for (arch, max, min, number, features) in generations {
         let rig = Rig::new(arch);
@@ -92,14 +93,16 @@ fn init_and_release_do_nothing_for_anybody() {
 }
 
 #[test]
-fn older_forms_and_words_of_nobody_are_invalid() {
+fn commands_that_are_not_built_and_words_of_nobody_are_invalid() {
     let rig = Rig::new(Arch::V2);
     let (client, file) = Client::attached(&rig, 7);
     let words = [
-        ioctl::MEM_ALLOC_V2,
-        ioctl::MEM_ALLOC_V2MT,
-        ioctl::MEM_COPY,
-        ioctl::MEM_BUF_COPY,
+        ioctl::PROGRAM_ENGINE,
+        ioctl::PROGRAM_ENGINE_NC64,
+        ioctl::NC_MODEL_STARTED_COUNT,
+        ioctl::MEM_BUF_ZEROCOPY64_2_24,
+        ioctl::MEM_MC_GET_INFO ^ 4 << 16,
+        ioctl::MEM_COPY ^ 1 << 30,
         ioctl::MEM_ALLOC_V2MT64 ^ 1 << 16,
         ioctl::MEM_FREE ^ 1 << 31,
         ioctl::DEVICE_INIT + 0x100,

@@ -9,12 +9,19 @@
 
 mod alloc;
 mod chain;
+mod claims;
 mod client;
 mod copy;
+mod describe;
 mod events;
 mod files;
+mod fill;
+mod forms;
+mod identity;
+mod initialisation;
 mod lanes;
 mod maps;
+mod model_locks;
 mod resets;
 mod scrub;
 mod support;

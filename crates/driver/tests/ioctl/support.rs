@@ -26,6 +26,7 @@ use glia_driver::memory::{DeviceMemory, MemoryConfig};
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const ND0: DeviceId = DeviceId::new(0);
+pub(crate) const ND1: DeviceId = DeviceId::new(1);
 
 /// Host memory from address 0 up; the first 64 KiB are given to nobody.
 pub(crate) struct TestHost {
@@ -256,11 +257,17 @@ impl Port for TestPort {
     }
 }
 
-/// Time stands still; whoever waits looks until it is there.
+/// Time stands still; whoever waits looks until it is there. A wait with a bound is over when it has
+/// been looked for in vain once, unless the test says that it is patient.
 #[derive(Default)]
 pub(crate) struct TestSched {
     keys: AtomicU64,
     pub(crate) pauses: AtomicU64,
+    pub(crate) is_patient: AtomicBool,
+    /// Looks in vain so far.
+    pub(crate) looks: AtomicU64,
+    /// The bound of the last wait in vain.
+    pub(crate) bound_us: AtomicU64,
 }
 
 impl Sched for TestSched {
@@ -284,13 +291,20 @@ impl Sched for TestSched {
 
     fn kick(&self, _worker: WorkerId) {}
 
-    fn block(&self, _on: WaitOn, poll: &mut dyn FnMut() -> Poll, _within: Option<Micros>) -> bool {
+    fn block(&self, _on: WaitOn, poll: &mut dyn FnMut() -> Poll, within: Option<Micros>) -> bool {
         loop {
             match poll() {
                 Poll::Done => return true,
                 Poll::Never => return false,
-                Poll::Pending => std::thread::yield_now(),
+                Poll::Pending => self.looks.fetch_add(1, Ordering::Relaxed),
+            };
+            if let Some(bound) = within
+                && !self.is_patient.load(Ordering::Relaxed)
+            {
+                self.bound_us.store(bound.0, Ordering::Relaxed);
+                return false;
             }
+            std::thread::yield_now();
         }
     }
 }
@@ -314,7 +328,7 @@ impl Sink for Recorder {
     }
 }
 
-/// A driver with one small device (nd 0) on a machine of its own.
+/// A driver with one small device (nd 0), or a pair, on a machine of its own.
 pub(crate) struct Rig {
     pub(crate) driver: Driver,
     pub(crate) host: Arc<TestHost>,
@@ -330,6 +344,21 @@ impl Rig {
     }
 
     pub(crate) fn with(arch: Arch, adjust: impl FnOnce(&mut MemoryConfig)) -> Self {
+        let mut memory = small_device(arch);
+        adjust(&mut memory);
+        Self::of(arch, vec![memory])
+    }
+
+    /// Devices 0 and 1.
+    pub(crate) fn pair(arch: Arch) -> Self {
+        let devices = [ND0, ND1].map(|device| MemoryConfig {
+            device,
+            ..small_device(arch)
+        });
+        Self::of(arch, devices.into())
+    }
+
+    fn of(arch: Arch, devices: Vec<MemoryConfig>) -> Self {
         let host = Arc::new(TestHost::new(8 * MIB));
         let port = Arc::new(TestPort {
             profile: arch.profile(),
@@ -339,15 +368,13 @@ impl Rig {
             is_lazy: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
         });
-        let mut memory = small_device(arch);
-        adjust(&mut memory);
-        let setup = DeviceSetup {
+        let setups = devices.into_iter().map(|memory| DeviceSetup {
             memory,
             port: Arc::clone(&port) as Arc<dyn Port>,
-        };
+        });
         let (sched, heard) = (Arc::<TestSched>::default(), Arc::<Recorder>::default());
         let driver = Driver::new(
-            vec![setup],
+            setups.collect(),
             Arc::clone(&host) as Arc<dyn MachineMemory>,
             Arc::clone(&sched) as Arc<dyn Sched>,
             Arc::clone(&heard) as Arc<dyn Sink>,

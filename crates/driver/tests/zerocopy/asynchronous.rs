@@ -182,7 +182,7 @@ fn what_is_under_way_when_its_process_goes_ends_and_nothing_is_left() {
     let before = rig.sched.now();
     rig.dma.settle(PID);
     assert_eq!(
-        (before, &after == &bytes_of(&target)),
+        (before, after == bytes_of(&target)),
         (rig.sched.now(), true)
     );
     assert_eq!(completions.all().len(), 2);

@@ -37,7 +37,10 @@ fn a_write_is_there_when_the_driver_says_so_whatever_the_order_of_writes() {
                 pins: PinLayout::Scattered { seed },
                 ..Plan::of(arch)
             };
-            assert!(is_right(plan, seed as usize), "{arch}, seed {seed}");
+            assert!(
+                is_right(plan, usize::try_from(seed).unwrap()),
+                "{arch}, seed {seed}"
+            );
         }
     }
 }
@@ -53,7 +56,7 @@ fn virtual_run(seed: u64) -> Vec<String> {
     let client = |number: u64| {
         let rig = &rig;
         move || {
-            let content = pattern(400_000, number as usize);
+            let content = pattern(400_000, usize::try_from(number).unwrap());
             let source = rig.buffer(&content);
             for round in 0..3 {
                 rig.begin(true, &source, number * 10 + round).unwrap();
@@ -106,7 +109,7 @@ fn threads_share_a_ring_and_no_completion_is_lost_or_told_twice() {
         for number in 0..3_u64 {
             let rig = &rig;
             scope.spawn(move || {
-                let content = pattern(300_000, number as usize);
+                let content = pattern(300_000, usize::try_from(number).unwrap());
                 let offset = number << 20;
                 let source = rig.buffer(&content);
                 let op = part(&source, 0, 300_000, offset);
@@ -119,7 +122,7 @@ fn threads_share_a_ring_and_no_completion_is_lost_or_told_twice() {
                 }
             });
         }
-        while ends.len() < 3 * ROUNDS as usize {
+        while (ends.len() as u64) < 3 * ROUNDS {
             ends.extend(completions.all());
             std::thread::yield_now();
         }

@@ -1,5 +1,7 @@
 //! From tables and values to rules.
 
+use std::collections::BTreeSet;
+
 use glia_abi::fault::{DELAY_MAX, FaultKind, FaultRule, InternalAlloc, Matching, Trigger};
 use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid};
 use glia_abi::ioctl;
@@ -28,24 +30,27 @@ const COMMON: &[&str] = &[
 ];
 /// Keys of faults that happen at an engine.
 const AT_ENGINE: &[&str] = &["engine", "queue"];
-/// Every kind, with the keys of its own.
-const KINDS: [(&str, &[&str]); 16] = [
-    ("reset-hang", &[]),
-    ("stuck-queue", &[]),
-    ("lost-marker", &[]),
-    ("late-marker", &["delay_us"]),
-    ("partial-batch", &["pairs"]),
-    ("flipped-bits", &["offset_bytes", "size_bytes", "mask"]),
-    ("delayed-retirement", &["delay_us"]),
-    ("dma-abort", &[]),
-    ("uncorrectable-hbm", &[]),
-    ("failed-pin", &[]),
-    ("failed-host-alloc", &[]),
-    ("failed-internal-alloc", &["of"]),
-    ("fragmented-pages", &[]),
-    ("exhausted-handles", &[]),
-    ("exhausted-ring", &[]),
-    ("exhausted-process-slots", &[]),
+/// Every kind, with the keys that it has besides the common ones.
+const KINDS: [(&str, [&[&str]; 2]); 16] = [
+    ("reset-hang", [AT_ENGINE, &[]]),
+    ("stuck-queue", [AT_ENGINE, &[]]),
+    ("lost-marker", [AT_ENGINE, &[]]),
+    ("late-marker", [AT_ENGINE, &["delay_us"]]),
+    ("partial-batch", [AT_ENGINE, &["pairs"]]),
+    (
+        "flipped-bits",
+        [AT_ENGINE, &["offset_bytes", "size_bytes", "mask"]],
+    ),
+    ("delayed-retirement", [AT_ENGINE, &["delay_us"]]),
+    ("dma-abort", [AT_ENGINE, &[]]),
+    ("uncorrectable-hbm", [AT_ENGINE, &[]]),
+    ("failed-pin", [&[], &[]]),
+    ("failed-host-alloc", [&[], &[]]),
+    ("failed-internal-alloc", [&[], &["of"]]),
+    ("fragmented-pages", [&[], &[]]),
+    ("exhausted-handles", [&[], &[]]),
+    ("exhausted-ring", [&[], &[]]),
+    ("exhausted-process-slots", [&[], &[]]),
 ];
 /// What kernel memory can be refused for.
 const INTERNAL: [(&str, InternalAlloc); 5] = [
@@ -64,7 +69,8 @@ pub(super) fn plan(document: &Node) -> Result<(u64, Vec<Ordered>), FaultsError> 
     let Value::Table(entries) = &document.value else {
         return refuse(place, Refusal::Empty);
     };
-    let fields = Fields::new(entries, place, DOCUMENT)?;
+    let fields = Fields { entries, place };
+    fields.check_document()?;
     let seed = fields.whole("seed", 0, u64::MAX)?.unwrap_or(0);
     let Some((key, node)) = fields.find("fault") else {
         return refuse(place, Refusal::Empty);
@@ -105,14 +111,7 @@ fn ordered(number: usize, node: &Node) -> Result<Ordered, FaultsError> {
             },
         );
     };
-    let own = KINDS.iter().flat_map(|(_, own)| own.iter());
-    let mut known = [COMMON, AT_ENGINE].concat();
-    for key in own {
-        if !known.contains(key) {
-            known.push(key);
-        }
-    }
-    let fields = Fields::new(entries, place, &known)?;
+    let fields = Fields { entries, place };
     let kind = fields.kind()?;
     let rule = FaultRule {
         kind,
@@ -136,31 +135,70 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Refuses keys that do not exist or stand there twice.
-    fn new(
-        entries: &'a [(Key, Node)],
-        place: Place,
-        known: &[&'static str],
-    ) -> Result<Self, FaultsError> {
-        let fields = Self { entries, place };
-        for (number, (key, _)) in entries.iter().enumerate() {
-            if !known.contains(&key.name.as_str()) {
-                let unknown = Refusal::UnknownKey {
-                    key: shown(&key.name),
-                    nearest: nearest(&key.name, known.iter().copied()),
-                    allowed: known.to_vec(),
-                };
-                return refuse(fields.at(key), unknown);
-            }
-            if entries[..number]
-                .iter()
-                .any(|(other, _)| other.name == key.name)
-            {
-                let key_name = key.name.clone();
-                return refuse(fields.at(key), Refusal::Twice { key: key_name });
+    /// Refuses keys that the document does not have.
+    fn check_document(&self) -> Result<(), FaultsError> {
+        for (key, _) in self.entries {
+            if !DOCUMENT.contains(&key.name.as_str()) {
+                return self.unknown(key, DOCUMENT.to_vec());
             }
         }
-        Ok(fields)
+        self.check_twice()
+    }
+
+    /// Refuses keys that a fault does not have: one of this kind, or of any while it has none.
+    fn check_fault(
+        &self,
+        kind: Option<(&'static str, [&[&'static str]; 2])>,
+    ) -> Result<(), FaultsError> {
+        let of_others = || KINDS.iter().flat_map(|(_, more)| more.concat());
+        let mut allowed = COMMON.to_vec();
+        match kind {
+            Some((_, more)) => allowed.extend(more.concat()),
+            None => allowed.extend(of_others()),
+        }
+        for (key, _) in self.entries {
+            if allowed.contains(&key.name.as_str()) {
+                continue;
+            }
+            return match (kind, of_others().find(|&other| other == key.name)) {
+                (Some((kind, _)), Some(key_name)) => {
+                    let misplaced = Refusal::Misplaced {
+                        key: key_name,
+                        kind,
+                        allowed,
+                    };
+                    refuse(self.at(key), misplaced)
+                }
+                _ => self.unknown(key, allowed),
+            };
+        }
+        self.check_twice()
+    }
+
+    fn unknown(&self, key: &Key, mut allowed: Vec<&'static str>) -> Result<(), FaultsError> {
+        let nearest = nearest(&key.name, allowed.iter().copied());
+        let mut told = BTreeSet::new();
+        allowed.retain(|key| told.insert(*key));
+        let unknown = Refusal::UnknownKey {
+            key: shown(&key.name),
+            nearest,
+            allowed,
+        };
+        refuse(self.at(key), unknown)
+    }
+
+    /// Refuses keys that stand there twice, which only JSON lets through.
+    fn check_twice(&self) -> Result<(), FaultsError> {
+        for (number, (key, _)) in self.entries.iter().enumerate() {
+            let mut before = self.entries[..number].iter();
+            if before.any(|(other, _)| other.name == key.name) {
+                let twice = Refusal::Twice {
+                    key: key.name.clone(),
+                };
+                return refuse(self.at(key), twice);
+            }
+        }
+        Ok(())
     }
 
     fn at(&self, key: &Key) -> Place {
@@ -262,14 +300,16 @@ impl<'a> Fields<'a> {
 
     fn kind(&self) -> Result<FaultKind, FaultsError> {
         let what = "a fault";
-        let Some((name, own)) = self.name("kind", &KINDS)? else {
+        let kind = self.name("kind", &KINDS)?;
+        self.check_fault(kind)?;
+        let Some((name, _)) = kind else {
             return refuse(self.place, Refusal::Missing { what, key: "kind" });
         };
         let delay = || {
             let delay = self.needed(name, "delay_us", 1, DELAY_MAX.0)?;
             Ok(Micros(delay))
         };
-        let kind = match name {
+        Ok(match name {
             "reset-hang" => FaultKind::ResetHang,
             "stuck-queue" => FaultKind::StuckQueue,
             "lost-marker" => FaultKind::LostMarker,
@@ -299,33 +339,7 @@ impl<'a> Fields<'a> {
             "exhausted-handles" => FaultKind::ExhaustedHandles,
             "exhausted-ring" => FaultKind::ExhaustedRing,
             _ => FaultKind::ExhaustedProcessSlots,
-        };
-        self.refuse_misplaced(kind, own)?;
-        Ok(kind)
-    }
-
-    /// Refuses keys that exist, but mean nothing for this kind.
-    fn refuse_misplaced(&self, kind: FaultKind, own: &[&'static str]) -> Result<(), FaultsError> {
-        let at_engine = if kind.point().is_none() {
-            AT_ENGINE
-        } else {
-            &[]
-        };
-        let allowed = [COMMON, at_engine, own].concat();
-        let known = KINDS.iter().flat_map(|(_, own)| own.iter());
-        for &key in known.chain(AT_ENGINE) {
-            if let Some((found, _)) = self.find(key)
-                && !allowed.contains(&key)
-            {
-                let misplaced = Refusal::Misplaced {
-                    key,
-                    kind: kind.name(),
-                    allowed,
-                };
-                return refuse(self.at(found), misplaced);
-            }
-        }
-        Ok(())
+        })
     }
 
     fn flipped_bits(&self) -> Result<FaultKind, FaultsError> {

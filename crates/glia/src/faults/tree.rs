@@ -7,6 +7,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::error::shown;
+
 /// A value, and where it stands.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -71,16 +73,30 @@ pub(super) fn from_toml(text: &str) -> Result<Node, BadSyntax> {
         Ok(table) => Ok(lines.table(table.get_ref(), table.span().start)),
         Err(error) => Err(BadSyntax {
             line: error.span().map(|span| lines.of(span.start)),
-            what: error.message().to_owned(),
+            what: match (error.message(), error.span()) {
+                // It does not say which.
+                (what @ "duplicate key", Some(span)) => {
+                    let key = text.get(span).unwrap_or_default().trim();
+                    format!("{what} `{}`", shown(key))
+                }
+                (what, _) => what.to_owned(),
+            },
         }),
     }
 }
 
 /// Reads a JSON document.
 pub(super) fn from_json(text: &str) -> Result<Node, BadSyntax> {
-    serde_json::from_str(text).map_err(|error| BadSyntax {
-        line: Some(error.line() as u64).filter(|&line| line > 0),
-        what: error.to_string(),
+    serde_json::from_str(text).map_err(|error| {
+        let told = error.to_string();
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        BadSyntax {
+            line: Some(error.line() as u64).filter(|&line| line > 0),
+            what: match told.strip_suffix(&place) {
+                Some(what) => format!("{what}, column {}", error.column()),
+                None => told,
+            },
+        }
     })
 }
 

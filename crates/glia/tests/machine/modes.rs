@@ -1,15 +1,20 @@
 //! A machine in each of its modes: the same bytes, and in the virtual one the same events.
 
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use glia::machine::{Machine, MachineConfig, MachineError, Model, SchedMode};
 use glia_abi::arch::Scale;
-use glia_abi::event::{Event, Ids, Sink};
+use glia_abi::event::{Detail, Event, Ids, Sink};
+use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, Faults, InternalAlloc, Trigger};
 use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::ioctl;
 use glia_abi::mem_usage::MemUsage;
-use glia_abi::sched::Tick;
+use glia_abi::sched::{Micros, Tick};
+use glia_abi::transport::{OpenMode, Transport};
 use glia_device::sched::Client;
-use glia_runtime::{AllocSpec, Core, Runtime, RuntimeConfig};
+use glia_runtime::{AllocSpec, Core, Runtime, RuntimeConfig, RuntimeError};
+use zerocopy::IntoBytes;
 
 const DEVICE: DeviceId = DeviceId::new(0);
 const PROCESSES: u32 = 4;
@@ -95,10 +100,187 @@ fn processes_find_their_bytes_in_every_mode() {
 
 #[test]
 fn a_threaded_machine_stands_a_long_stress() {
-    let quiet = Arc::new(glia_abi::event::NoSink);
-    let machine = machine(Model::Trn1, SchedMode::THREADED, quiet);
-    for _ in 0..5 {
-        processes_find_their_bytes(&machine, 100);
+    let quiet: Arc<dyn Sink> = Arc::new(glia_abi::event::NoSink);
+    for model in [Model::Trn1, Model::Trn2] {
+        let machine = machine(model, SchedMode::THREADED, Arc::clone(&quiet));
+        for _ in 0..3 {
+            processes_find_their_bytes(&machine, 100);
+        }
+    }
+}
+
+/// Hears every descriptor of a machine, and counts how things begin and end.
+#[derive(Default)]
+struct Ledger {
+    heard: AtomicU64,
+    /// Files that are open, batches that are under way, chunks that live.
+    open: AtomicI64,
+    under_way: AtomicI64,
+    chunks: AtomicI64,
+}
+
+impl Sink for Ledger {
+    fn detail(&self) -> Detail {
+        Detail::Descriptors
+    }
+
+    fn event(&self, _at: Tick, _ids: &Ids, event: &Event) {
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        let (counter, by) = match event {
+            Event::Opened => (&self.open, 1),
+            Event::Closed => (&self.open, -1),
+            Event::BatchStaged { .. } => (&self.under_way, 1),
+            Event::BatchDone { .. } | Event::BatchFailed { .. } => (&self.under_way, -1),
+            Event::ChunkTaken { .. } => (&self.chunks, 1),
+            Event::ChunkFreed { .. } => (&self.chunks, -1),
+            _ => return,
+        };
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+impl Ledger {
+    fn balance(&self) -> [i64; 3] {
+        [&self.open, &self.under_way, &self.chunks].map(|it| it.load(Ordering::Relaxed))
+    }
+}
+
+/// What fails for a while in each round of a process, for all of them.
+const TROUBLE: [FaultKind; 12] = [
+    FaultKind::StuckQueue,
+    FaultKind::LostMarker,
+    FaultKind::LateMarker { delay: Micros(50) },
+    FaultKind::PartialBatch { pairs: 1 },
+    FaultKind::DelayedRetirement { delay: Micros(50) },
+    FaultKind::DmaAbort,
+    FaultKind::UncorrectableHbm,
+    FaultKind::ResetHang,
+    FaultKind::ExhaustedRing,
+    FaultKind::ExhaustedProcessSlots,
+    FaultKind::FailedHostAlloc,
+    FaultKind::FailedInternalAlloc(InternalAlloc::ChunkRecord),
+];
+
+/// What became of the rounds of all processes.
+#[derive(Default)]
+struct Rounds {
+    verified: AtomicU64,
+    failed: AtomicU64,
+    strikes: AtomicU64,
+}
+
+/// As [`work`], but everything may fail, and each round changes the plan; until the resets are over.
+fn work_in_trouble(
+    machine: &Machine,
+    plan: &FaultPlan,
+    process: u32,
+    are_over: &AtomicBool,
+    rounds: &Rounds,
+) {
+    let core = Core {
+        device: DEVICE,
+        core: CoreId::new(process % 2),
+    };
+    let try_round = |salt: u8| -> Result<(), RuntimeError> {
+        let pid = Pid::new(100 + process);
+        let config = RuntimeConfig::default();
+        let runtime = Runtime::open(machine.process(pid), &[DEVICE], config)?;
+        let spec = AllocSpec::device(SIZE_BYTES as u64, MemUsage::Tensor);
+        let tensor = runtime.allocate(core, &spec)?;
+        let bytes = vec![salt; SIZE_BYTES];
+        let mut read = vec![0; SIZE_BYTES];
+        tensor.write(0, &bytes)?;
+        tensor.read(0, &mut read)?;
+        assert!(read == bytes, "process {process}");
+        Ok(())
+    };
+    let mut kinds = TROUBLE.into_iter().cycle().skip(process as usize * 3);
+    let mut salt = 0_u8;
+    while !are_over.load(Ordering::Relaxed) {
+        let trigger = Trigger {
+            every: Some(20),
+            ..Trigger::ALWAYS
+        };
+        let rule = FaultRule {
+            trigger,
+            ..FaultRule::new(kinds.next().unwrap())
+        };
+        let rule = plan.add(rule).unwrap();
+        for _ in 0..10 {
+            salt = salt.wrapping_add(1);
+            let outcome = match try_round(salt) {
+                Ok(()) => &rounds.verified,
+                Err(_) => &rounds.failed,
+            };
+            outcome.fetch_add(1, Ordering::Relaxed);
+        }
+        let struck = plan.remove(rule).unwrap();
+        rounds.strikes.fetch_add(struck.strikes, Ordering::Relaxed);
+    }
+}
+
+/// Resets one core, the other one, both and the device, again and again.
+fn reset_again_and_again(machine: &Machine) {
+    let process = machine.process(Pid::new(99));
+    let fd = loop {
+        // A fault plan may have no slot for it.
+        match process.open(DEVICE, OpenMode::ReadWrite) {
+            Ok(fd) => break fd,
+            Err(_) => machine.sched().pause(),
+        }
+    };
+    for map in [0b01, 0b10, 0b11, u32::MAX].repeat(4) {
+        let mut argument = [map, 0_u32];
+        let word = ioctl::NC_RESET;
+        let asked = process.ioctl(fd, word, argument.as_mut_bytes(), &mut []);
+        assert_eq!(asked, Ok(0));
+        let mut argument = [99_u32, 77];
+        let word = ioctl::NC_RESET_READY;
+        let ended = process.ioctl(fd, word, argument.as_mut_bytes(), &mut []);
+        assert_eq!((ended, argument[1]), (Ok(0), 0));
+    }
+    process.close(fd).unwrap();
+}
+
+/// Two cores' worth of threads and more, all at once; in real time, so that nobody can say who meets
+/// whom.
+#[test]
+fn a_threaded_machine_stands_changing_faults_and_resets_under_a_listener() {
+    for model in [Model::Trn1, Model::Trn2] {
+        let (ledger, plan) = (Arc::<Ledger>::default(), Arc::new(FaultPlan::new(1)));
+        let config = MachineConfig {
+            scale: Scale::RegionSize {
+                size_bytes: 64 << 20,
+            },
+            sink: Arc::clone(&ledger) as _,
+            faults: Arc::clone(&plan) as _,
+            ..MachineConfig::new(model).with_mode(SchedMode::THREADED)
+        };
+        let machine = Machine::new(config).unwrap();
+        let before = ledger.balance();
+        let (are_over, rounds) = (AtomicBool::new(false), Rounds::default());
+        let mut clients: Vec<Client<'_>> = vec![Box::new(|| {
+            reset_again_and_again(&machine);
+            are_over.store(true, Ordering::Relaxed);
+        })];
+        for process in 0..PROCESSES {
+            let (machine, plan, are_over, rounds) = (&machine, &plan, &are_over, &rounds);
+            clients.push(Box::new(move || {
+                work_in_trouble(machine, plan, process, are_over, rounds);
+            }));
+        }
+        machine.run_clients(clients).unwrap();
+        assert!(!plan.is_armed());
+        processes_find_their_bytes(&machine, 4);
+        assert_eq!(ledger.balance(), before, "{model:?}");
+        let heard = ledger.heard.load(Ordering::Relaxed);
+        let [verified, failed, strikes] =
+            [rounds.verified, rounds.failed, rounds.strikes].map(AtomicU64::into_inner);
+        println!(
+            "{model:?}: {verified} verified, {failed} failed, {strikes} strikes, {heard} heard"
+        );
+        assert!(verified > 100 && failed > 0 && strikes > 20, "{model:?}");
+        assert!(heard > 10 * verified, "{model:?}");
     }
 }
 

@@ -502,7 +502,10 @@ fn a_chunk_that_is_freed_meanwhile_stays_until_the_request_has_ended() {
 #[test]
 fn a_process_that_dies_with_requests_under_way_leaves_the_device_as_it_was() {
     for seed in 0..60 {
-        let machine = machine(Model::ALL[seed as usize % 3], SchedMode::Virtual { seed });
+        let machine = machine(
+            Model::ALL[usize::try_from(seed).unwrap() % 3],
+            SchedMode::Virtual { seed },
+        );
         let checked = machine.run_clients(vec![Box::new(|| {
             // What stays with the rings is there before.
             drop(

@@ -136,10 +136,12 @@ fn a_plan_for_another_machine_is_refused_for_that_workload() {
     assert_eq!(on("trn2").code, 0);
     let refused = on("trn1");
     assert_eq!(refused.code, 2);
-    assert!(
-        refused.stderr.contains("`core` is 7 and has to be 0 to 1"),
-        "{}",
-        refused.stderr
+    assert_eq!(
+        refused.stderr,
+        format!(
+            "glia: (standard input): the fault plan {path} does not fit: line 3: fault 1: `core` is \
+             7 and has to be 0 to 1 on a machine with 1 device of v2\n"
+        )
     );
 }
 

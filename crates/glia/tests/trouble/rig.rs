@@ -16,7 +16,7 @@ use glia_abi::transport::{OpenMode, Transport};
 use glia_abi::usage::Category;
 use glia_driver::dma::{Place, QueueState};
 use glia_driver::memory::MemoryStats;
-use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer};
+use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer, ZeroCopyBatch, ZeroCopyOp};
 
 pub(crate) const DEVICE: DeviceId = DeviceId::new(0);
 pub(crate) const CORE: CoreId = CoreId::new(0);
@@ -46,8 +46,17 @@ impl Rig {
     }
 
     pub(crate) fn with(arch: Arch, change: impl FnOnce(MachineConfig) -> MachineConfig) -> Self {
+        Self::under(FaultPlan::new(1), arch, change)
+    }
+
+    /// Under this plan, whose chance comes from its own seed.
+    pub(crate) fn under(
+        plan: FaultPlan,
+        arch: Arch,
+        change: impl FnOnce(MachineConfig) -> MachineConfig,
+    ) -> Self {
         let model = Model::ALL.into_iter().find(|model| model.arch() == arch);
-        let plan = Arc::new(FaultPlan::new(1));
+        let plan = Arc::new(plan);
         let config = MachineConfig {
             scale: Scale::RegionSize {
                 size_bytes: 512 << 20,
@@ -55,7 +64,12 @@ impl Rig {
             faults: Arc::clone(&plan) as Arc<dyn Faults>,
             ..MachineConfig::new(model.unwrap())
         };
-        let machine = Machine::new(change(config)).unwrap();
+        let mut config = change(config);
+        config.params.zerocopy_trn1_override = true;
+        let machine = Machine::new(config).unwrap();
+        // What a ring has for zero copies stays with it.
+        let dma = machine.driver().dma(DEVICE).unwrap();
+        dma.completion_queue(CORE).unwrap();
         Self { machine, plan }
     }
 
@@ -106,6 +120,14 @@ impl Rig {
     }
 }
 
+/// What a process has reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reset {
+    /// By their bits.
+    Cores(u32),
+    Device,
+}
+
 /// A process and its open device.
 pub(crate) struct Client {
     pub(crate) device: Arc<Device>,
@@ -113,6 +135,24 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Begins to copy fresh memory of the process with this content to a chunk.
+    pub(crate) fn zero_copy_begin(&self, target: McHandle, content: &[u8]) -> Result<(), NdlError> {
+        let buffer = self.process.buffer(content.len() as u64).unwrap();
+        buffer.write(0, content).unwrap();
+        let ops = [ZeroCopyOp {
+            chunk_offset_bytes: 0,
+            buffer: &buffer,
+            buffer_offset_bytes: 0,
+            size_bytes: content.len() as u64,
+        }];
+        let batch = ZeroCopyBatch {
+            handle: target,
+            ops: &ops,
+            context: 0,
+        };
+        self.device.zero_copy_batches(&[batch], true, 1)
+    }
+
     pub(crate) fn alloc(&self, location: Location, size_bytes: u64) -> Result<McHandle, NdlError> {
         self.device.allocate(&ChunkSpec {
             size_bytes,
@@ -145,30 +185,38 @@ impl Client {
         filled.map_err(|error| refused("fill", error.errno()))
     }
 
-    /// Begins to reset the cores of a map.
-    pub(crate) fn reset_begin(&self, nc_map: u32) -> Result<(), NdlError> {
-        self.reset_call(ioctl::NC_RESET, nc_map)
+    /// Asks for a reset; returns when it has begun.
+    pub(crate) fn reset_begin(&self, reset: Reset) -> Result<(), NdlError> {
+        let (word, argument) = match reset {
+            Reset::Cores(map) => (ioctl::NC_RESET, map),
+            Reset::Device => (ioctl::DEVICE_RESET, 0),
+        };
+        self.reset_call(word, argument).map(drop)
     }
 
     /// Waits until this process' reset is over.
-    pub(crate) fn reset_wait(&self) -> Result<(), NdlError> {
-        self.reset_call(ioctl::NC_RESET_READY, self.process.pid().get())
+    pub(crate) fn reset_wait(&self, reset: Reset) -> Result<(), NdlError> {
+        let pid = self.process.pid().get();
+        let went_well = match reset {
+            Reset::Cores(_) => self.reset_call(ioctl::NC_RESET_READY, pid)?[4..] == [0; 4],
+            Reset::Device => self.reset_call(ioctl::DEVICE_READY, 0)?[0] == 1,
+        };
+        went_well
+            .then_some(())
+            .ok_or_else(|| refused("reset", Errno::EIO))
     }
 
-    fn reset_call(&self, word: u32, first: u32) -> Result<(), NdlError> {
+    fn reset_call(&self, word: u32, first: u32) -> Result<[u8; 8], NdlError> {
         let call = |errno| refused("reset", errno);
         let fd = self
             .process
             .open(DEVICE, OpenMode::ReadWrite)
             .map_err(call)?;
-        let mut arg = [first.to_ne_bytes(), [0; 4]].concat();
-        let answer = self.process.ioctl(fd, word, &mut arg, &mut []);
+        let mut argument = [0; 8];
+        argument[..4].copy_from_slice(&first.to_ne_bytes());
+        let answer = self.process.ioctl(fd, word, &mut argument, &mut []);
         self.process.close(fd).map_err(call)?;
-        answer.map(drop).map_err(call)?;
-        match (word, &arg[4..]) {
-            (ioctl::NC_RESET_READY, &[0, 0, 0, 0]) | (ioctl::NC_RESET, _) => Ok(()),
-            _ => Err(call(Errno::EIO)),
-        }
+        answer.map(|_| argument).map_err(call)
     }
 
     pub(crate) fn copy(
@@ -199,14 +247,60 @@ pub(crate) fn whole(source: McHandle, target: McHandle, size_bytes: u64) -> Tran
     }
 }
 
-/// Bytes that differ between seeds and repeat after no multiple of a descriptor.
+/// Bytes that differ between seeds and repeat after no multiple of a descriptor. However many they
+/// are, they take no room.
+pub(crate) struct Content {
+    /// What repeats, twice, so that a window of that size lies in it wherever it begins.
+    tiles: Vec<u8>,
+    size_bytes: u64,
+}
+
+impl Content {
+    const TILE: usize = 65_537;
+    /// The most that is looked at at once.
+    const WINDOW: u64 = 65_536;
+
+    pub(crate) fn new(size_bytes: u64, seed: u64) -> Self {
+        let tile: Vec<u8> = (0..Self::TILE as u64)
+            .map(|index| u8::try_from((index * 31 + index / 256 * 17 + seed) % 251).unwrap())
+            .collect();
+        Self {
+            tiles: tile.repeat(2),
+            size_bytes,
+        }
+    }
+
+    /// So many bytes of one value.
+    pub(crate) fn of(value: u8, size_bytes: u64) -> Self {
+        Self {
+            tiles: vec![value; 2 * Self::TILE],
+            size_bytes,
+        }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// The bytes, window after window: offset and bytes of each.
+    pub(crate) fn windows(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let step = usize::try_from(Self::WINDOW).unwrap();
+        (0..self.size_bytes).step_by(step).map(|offset| {
+            let size = Self::WINDOW.min(self.size_bytes - offset);
+            let first = usize::try_from(offset).unwrap() % Self::TILE;
+            let window = &self.tiles[first..][..usize::try_from(size).unwrap()];
+            (offset, window)
+        })
+    }
+
+    /// All of them.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let windows = self.windows().map(|(_, window)| window);
+        windows.collect::<Vec<_>>().concat()
+    }
+}
+
+/// The bytes of a [`Content`].
 pub(crate) fn pattern(size_bytes: u64, seed: u64) -> Vec<u8> {
-    const TILE: u64 = 65_537;
-    let tile: Vec<u8> = (0..TILE.min(size_bytes))
-        .map(|index| u8::try_from((index * 31 + index / 256 * 17 + seed) % 251).unwrap())
-        .collect();
-    let size = usize::try_from(size_bytes).unwrap();
-    let mut bytes = tile.repeat(size.div_ceil(tile.len().max(1)));
-    bytes.truncate(size);
-    bytes
+    Content::new(size_bytes, seed).bytes()
 }

@@ -20,9 +20,11 @@ use super::{Device, NdlError};
 
 /// The chunk's own queue.
 const DEFAULT_QUEUE: i32 = -1;
-/// How long a wait for a completion rests between two looks, where nothing else happens: nobody
-/// wakes who waits for memory.
+/// How long a wait for a completion rests between its first looks, where nothing else happens: nobody
+/// wakes who waits for memory. Each rest is twice as long as the one before,
 const LOOK: Micros = Micros(50);
+/// up to this.
+const LOOK_MAX: Micros = Micros(10_000);
 
 /// A range of a buffer to copy.
 #[derive(Clone, Copy)]
@@ -179,6 +181,7 @@ impl Completions {
         let sched = device.sched();
         let end = sched.now().after(within);
         let on = self.on;
+        let mut rest = LOOK;
         loop {
             let mut taken = self.take();
             if taken.is_some() || sched.now() >= end {
@@ -192,7 +195,8 @@ impl Completions {
                 }
             };
             let left = Micros(end.micros().saturating_sub(sched.now().micros()) + 1);
-            sched.block(on, &mut look, Some(left.min(LOOK)));
+            sched.block(on, &mut look, Some(left.min(rest)));
+            rest = Micros(2 * rest.0).min(LOOK_MAX);
             if taken.is_some() {
                 return taken;
             }
