@@ -161,6 +161,11 @@ const TROUBLE: [FaultKind; 12] = [
     FaultKind::FailedInternalAlloc(InternalAlloc::ChunkRecord),
 ];
 
+/// How often each process changes the plan at least, however slow the machine is on which this runs;
+/// each change lasts for so many of its rounds.
+const CHANGES_MIN: usize = 2 * TROUBLE.len();
+const ROUNDS_OF_A_CHANGE: usize = 10;
+
 /// What became of the rounds of all processes.
 #[derive(Default)]
 struct Rounds {
@@ -169,7 +174,8 @@ struct Rounds {
     strikes: AtomicU64,
 }
 
-/// As [`work`], but everything may fail, and each round changes the plan; until the resets are over.
+/// As [`work`], but everything may fail, and it changes the plan again and again, until the resets are
+/// over and every kind of trouble was there.
 fn work_in_trouble(
     machine: &Machine,
     plan: &FaultPlan,
@@ -194,19 +200,22 @@ fn work_in_trouble(
         assert!(read == bytes, "process {process}");
         Ok(())
     };
-    let mut kinds = TROUBLE.into_iter().cycle().skip(process as usize * 3);
+    let kinds = TROUBLE.into_iter().cycle().skip(process as usize * 3);
     let mut salt = 0_u8;
-    while !are_over.load(Ordering::Relaxed) {
+    for (change, kind) in kinds.enumerate() {
+        if change >= CHANGES_MIN && are_over.load(Ordering::Relaxed) {
+            break;
+        }
         let trigger = Trigger {
             every: Some(20),
             ..Trigger::ALWAYS
         };
         let rule = FaultRule {
             trigger,
-            ..FaultRule::new(kinds.next().unwrap())
+            ..FaultRule::new(kind)
         };
         let rule = plan.add(rule).unwrap();
-        for _ in 0..10 {
+        for _ in 0..ROUNDS_OF_A_CHANGE {
             salt = salt.wrapping_add(1);
             let outcome = match try_round(salt) {
                 Ok(()) => &rounds.verified,

@@ -237,7 +237,8 @@ fn ten_thousand_seeds_leave_no_wrong_byte_and_nothing_behind() {
     let steps = done.steps.into_inner();
     assert!(steps > SEEDS * 5, "{steps} steps");
     let verified = done.verified.into_inner();
-    assert!(verified * 10 > steps * 6, "{verified} of {steps} verified");
+    // The others were refused, or failed, by order.
+    assert!(verified * 2 > steps, "{verified} of {steps} verified");
     let resets = done.resets.into_inner();
     assert!(resets > SEEDS / RESETS_ONE_IN * 9 / 10, "{resets} resets");
     assert_eq!(done.resets_well.into_inner(), resets);
