@@ -89,6 +89,23 @@ fn the_plan_of_the_examples_strikes_and_is_waited_out() {
     assert_eq!(strikes, [Some(1), Some(1)]);
 }
 
+/// Who copies the first example of the format's page sees it strike what the page runs.
+#[test]
+fn the_stuck_queue_of_the_documentation_strikes_the_example() {
+    let text = include_str!("../../../../docs/formats/faults.md");
+    let mut blocks = text.split("```toml\n").skip(1);
+    let example = blocks.find(|block| block.contains("stuck-queue")).unwrap();
+    let plan = file(example.split("```").next().unwrap());
+    let path = plan.path().to_str().unwrap();
+    let run = run(
+        &["--json", "--faults", path, "examples/first-tensor.jsonl"],
+        "",
+    );
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    let document: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(document["runs"][0]["faults"][0]["strikes"], 1);
+}
+
 #[test]
 fn bits_that_flip_on_the_way_are_found_by_the_verifying_read() {
     let plan = file("[[fault]]\nkind = \"flipped-bits\"\noffset_bytes = 9\nmask = 0x80\nnth = 1\n");

@@ -31,18 +31,18 @@ const FAULTS: [(FaultKind, f64); 12] = {
     use InternalAlloc as Of;
     let delay = Micros(400);
     [
-        (Kind::StuckQueue, 0.02),
-        (Kind::LostMarker, 0.02),
+        (Kind::StuckQueue, 0.008),
+        (Kind::LostMarker, 0.008),
         (Kind::LateMarker { delay }, 0.05),
-        (Kind::PartialBatch { pairs: 1 }, 0.02),
+        (Kind::PartialBatch { pairs: 1 }, 0.008),
         (Kind::DelayedRetirement { delay }, 0.01),
-        (Kind::DmaAbort, 0.01),
-        (Kind::UncorrectableHbm, 0.01),
+        (Kind::DmaAbort, 0.003),
+        (Kind::UncorrectableHbm, 0.005),
         (Kind::ResetHang, 0.5),
-        (Kind::ExhaustedRing, 0.01),
+        (Kind::ExhaustedRing, 0.005),
         (Kind::ExhaustedProcessSlots, 0.01),
-        (Kind::FailedInternalAlloc(Of::Request), 0.01),
-        (Kind::FailedHostAlloc, 0.01),
+        (Kind::FailedInternalAlloc(Of::Request), 0.005),
+        (Kind::FailedHostAlloc, 0.005),
     ]
 };
 
@@ -238,7 +238,7 @@ fn ten_thousand_seeds_leave_no_wrong_byte_and_nothing_behind() {
     assert!(steps > SEEDS * 5, "{steps} steps");
     let verified = done.verified.into_inner();
     // The others were refused, or failed, by order.
-    assert!(verified * 2 > steps, "{verified} of {steps} verified");
+    assert!(verified * 10 > steps * 6, "{verified} of {steps} verified");
     let resets = done.resets.into_inner();
     assert!(resets > SEEDS / RESETS_ONE_IN * 9 / 10, "{resets} resets");
     assert_eq!(done.resets_well.into_inner(), resets);
