@@ -6,9 +6,9 @@
 //! pins one page stays empty, and addresses are used again as late as possible, so that a
 //! descriptor that comes after its pin has ended meets nothing.
 //!
-//! **Locks.** One `RwLock`. An engine holds it for reading while it copies a pair of descriptors of
+//! **Locks.** One `RwLock`. An engine holds it for reading while it copies pairs of descriptors of
 //! which either end is pinned; pinning and unpinning take it for writing. So when `unpin` returns,
-//! no device uses the memory, and none will. A copy is 64 KiB at most, so nobody waits long.
+//! no device uses the memory, and none will. It is held over 1 MiB at most, so nobody waits long.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;

@@ -28,21 +28,41 @@ use glia_abi::sync::{AtomicU32, Ordering};
 use glia_abi::udma::{Direction, MARKER_SIZE_BYTES, RxDesc, TxDesc};
 
 use crate::bus::{Bus, Located};
-use crate::memory::{Bytes, BytesMut, Stores};
+use crate::memory::{Bytes, BytesMut, PinReader, Stores};
 
 /// Less than this is always written plainly, and not remembered: a fence costs more than it saves.
 const STREAM_SIZE_MIN: u64 = 4 << 10;
 /// Host memory is written past the caches from so many bytes on that follow each other.
 const STRETCH_SIZE_MIN: u64 = 2 << 20;
+/// The pins are let go after so many bytes.
+const HELD_BYTES_MAX: u64 = 1 << 20;
 
-/// The bytes of host memory that a queue writes one behind the other, over several descriptors.
+/// The bytes of host memory that a queue writes one behind the other, over several descriptors: in
+/// this process, since what a program reads in one go may be pinned in pieces.
 #[derive(Default)]
 pub(crate) struct Stretch {
     /// Where it goes on.
-    end: Option<BusAddr>,
+    end: Option<u64>,
     size_bytes: u64,
     /// Whether it has [`STRETCH_SIZE_MIN`], or will have.
     is_long: bool,
+}
+
+/// What a step keeps from one pair to the next.
+pub(crate) struct Held<'a, 's> {
+    pub(crate) pins: HeldPins<'a>,
+    pub(crate) stretch: &'s mut Stretch,
+}
+
+/// The pin table, held over several pairs.
+///
+/// To let it go is a locked instruction, which waits until everything that was copied has left the
+/// store buffer: a good part of the time of a copy that the caches hold. So it is let go after
+/// [`HELD_BYTES_MAX`], and whoever pins or unpins meanwhile does not wait for long.
+#[derive(Default)]
+pub(crate) struct HeldPins<'a> {
+    reader: Option<PinReader<'a>>,
+    moved_bytes: u64,
 }
 
 /// What one pair moves.
@@ -58,52 +78,67 @@ pub(crate) struct Pair {
 ///
 /// # Errors
 /// [`EngineFault::Address`] if either range is nothing, or a pin has ended; nothing is moved then.
-pub(crate) fn execute(
-    bus: &Bus,
+pub(crate) fn execute<'a>(
+    bus: &'a Bus,
     pair: Pair,
-    stretch: &mut Stretch,
+    held: &mut Held<'a, '_>,
     ahead: impl Iterator<Item = RxDesc>,
 ) -> Result<(), EngineFault> {
-    let Pair {
-        source,
-        target,
-        size_bytes,
-    } = pair;
+    if pair.is_word() {
+        // Whoever finds the marker is about to unpin.
+        held.pins.let_go();
+    }
+    let (from, to) = ends(bus, pair, &mut held.pins)?;
+    if pair.is_word() {
+        move_word(from, to);
+    } else {
+        from.copy_to(to, stores(bus, pair, (from, to), held.stretch, ahead));
+    }
+    Ok(())
+}
+
+/// Where the bytes of a pair lie. While `pins` is borrowed, no pin ends.
+fn ends<'b, 'a: 'b>(
+    bus: &'a Bus,
+    pair: Pair,
+    pins: &'b mut HeldPins<'a>,
+) -> Result<(Bytes<'b>, BytesMut<'b>), EngineFault> {
+    let size_bytes = pair.size_bytes;
     let (no_source, no_target) = (pair.abort(Direction::Tx), pair.abort(Direction::Rx));
-    let from = bus.source(source, size_bytes).ok_or(no_source)?;
-    let to = bus.target(target, size_bytes).ok_or(no_target)?;
-    // One reader for both ends; while it is held, no pin ends.
-    let pins = (from.is_pinned() || to.is_pinned()).then(|| bus.pins());
+    let from = bus.source(pair.source, size_bytes).ok_or(no_source)?;
+    let to = bus.target(pair.target, size_bytes).ok_or(no_target)?;
+    // One reader for both ends.
+    let is_pinned = from.is_pinned() || to.is_pinned();
+    let pins = is_pinned.then(|| pins.reader(bus, size_bytes));
     let from = match from {
         Located::Here(bytes) => Some(bytes),
-        Located::Pinned(at) => pins.as_ref().and_then(|pins| pins.bytes(at, size_bytes)),
+        Located::Pinned(at) => pins.and_then(|pins| pins.bytes(at, size_bytes)),
     };
     let to = match to {
         Located::Here(bytes) => Some(bytes),
-        Located::Pinned(at) => pins
-            .as_ref()
-            .and_then(|pins| pins.bytes_mut(at, size_bytes)),
+        Located::Pinned(at) => pins.and_then(|pins| pins.bytes_mut(at, size_bytes)),
     };
-    let from = from.ok_or(no_source)?;
-    let to = to.ok_or(no_target)?;
-    if size_bytes == MARKER_SIZE_BYTES {
-        move_word(from, to);
-        return Ok(());
+    Ok((from.ok_or(no_source)?, to.ok_or(no_target)?))
+}
+
+/// How the bytes of a pair are written.
+fn stores(
+    bus: &Bus,
+    pair: Pair,
+    (from, to): (Bytes<'_>, BytesMut<'_>),
+    stretch: &mut Stretch,
+    ahead: impl Iterator<Item = RxDesc>,
+) -> Stores {
+    if pair.size_bytes < STREAM_SIZE_MIN {
+        return Stores::Cached;
     }
-    let stores = if size_bytes < STREAM_SIZE_MIN {
-        Stores::Cached
-    } else {
-        let is_near = bus
-            .reuse
-            .note(from.address(), to.bytes().address(), size_bytes);
-        let is_wanted_soon = bus.is_host(target) && !stretch.is_long_with(pair, ahead);
-        match is_near || is_wanted_soon {
-            true => Stores::Cached,
-            false => Stores::Streamed,
-        }
-    };
-    from.copy_to(to, stores);
-    Ok(())
+    let (from, to) = (from.address(), to.bytes().address());
+    let is_near = bus.reuse.note(from, to, pair.size_bytes);
+    let is_wanted_soon = bus.is_host(pair.target) && !stretch.is_long_with(to, pair, ahead);
+    match is_near || is_wanted_soon {
+        true => Stores::Cached,
+        false => Stores::Streamed,
+    }
 }
 
 /// The first half of a pair that takes time: reads its source.
@@ -162,6 +197,22 @@ fn store_word(word: &AtomicU32, value: [u8; 4]) {
     word.store(u32::from_ne_bytes(value), Ordering::Release);
 }
 
+impl<'a> HeldPins<'a> {
+    /// The table, for so many bytes more.
+    fn reader(&mut self, bus: &'a Bus, size_bytes: u64) -> &PinReader<'a> {
+        if self.moved_bytes >= HELD_BYTES_MAX {
+            self.let_go();
+        }
+        self.moved_bytes += size_bytes;
+        self.reader.get_or_insert_with(|| bus.pins())
+    }
+
+    /// Lets whoever pins or unpins go on.
+    pub(crate) fn let_go(&mut self) {
+        *self = Self::default();
+    }
+}
+
 impl Pair {
     /// What these two descriptors of one length move.
     pub(crate) fn of(tx: TxDesc, rx: RxDesc) -> Self {
@@ -170,6 +221,11 @@ impl Pair {
             target: rx.target,
             size_bytes: tx.len_ctrl.size_bytes(),
         }
+    }
+
+    /// Whether it is of the size of a marker.
+    fn is_word(self) -> bool {
+        self.size_bytes == MARKER_SIZE_BYTES
     }
 
     /// One of its ends is nothing.
@@ -186,14 +242,15 @@ impl Pair {
 }
 
 impl Stretch {
-    /// Adds a pair to the stretch, or begins a new one with it; says whether it is long.
-    fn is_long_with(&mut self, pair: Pair, ahead: impl Iterator<Item = RxDesc>) -> bool {
-        let end = pair.target.checked_add(pair.size_bytes);
-        if self.end != Some(pair.target) {
+    /// Adds a pair, which writes to `to` in this process, to the stretch, or begins a new one with
+    /// it; says whether it is long.
+    fn is_long_with(&mut self, to: u64, pair: Pair, ahead: impl Iterator<Item = RxDesc>) -> bool {
+        if self.end != Some(to) {
+            let end = pair.target.checked_add(pair.size_bytes);
             self.is_long = pair.size_bytes + follows(end, ahead) >= STRETCH_SIZE_MIN;
             self.size_bytes = 0;
         }
-        self.end = end;
+        self.end = to.checked_add(pair.size_bytes);
         self.size_bytes += pair.size_bytes;
         self.is_long |= self.size_bytes >= STRETCH_SIZE_MIN;
         self.is_long
@@ -246,15 +303,25 @@ mod tests {
     #[test]
     fn a_stretch_is_long_from_its_first_descriptor_on_if_2_mib_follow_each_other() {
         let ahead = |count| descs(65_536, count);
-        assert!(Stretch::default().is_long_with(pair(0), ahead(31)));
-        assert!(!Stretch::default().is_long_with(pair(0), ahead(30)));
-        assert!(!Stretch::default().is_long_with(pair(0), ahead(30).chain(descs(0, 9))));
+        assert!(Stretch::default().is_long_with(0, pair(0), ahead(31)));
+        assert!(!Stretch::default().is_long_with(0, pair(0), ahead(30)));
+        assert!(!Stretch::default().is_long_with(0, pair(0), ahead(30).chain(descs(0, 9))));
+    }
+
+    #[test]
+    fn a_stretch_goes_on_where_the_next_piece_is_pinned_elsewhere() {
+        let mut stretch = Stretch::default();
+        let mut is_long = |to, at| stretch.is_long_with(to, pair(at), descs(0, 0));
+        for index in 0..31 {
+            assert!(!is_long(index * 65_536, index * 70_000));
+        }
+        assert!(is_long(31 * 65_536, 31 * 70_000));
     }
 
     #[test]
     fn a_stretch_that_is_seen_piece_by_piece_becomes_long_and_a_jump_ends_it() {
         let mut stretch = Stretch::default();
-        let mut is_long = |at| stretch.is_long_with(pair(at), descs(0, 0));
+        let mut is_long = |at| stretch.is_long_with(at, pair(at), descs(0, 0));
         for index in 0..31 {
             assert!(!is_long(index * 65_536));
         }

@@ -42,7 +42,7 @@ use glia_abi::sync::{AtomicU32, Ordering};
 use glia_abi::udma::{DESC_SIZE_BYTES, DESC_WORDS, Direction, RxDesc, TxDesc};
 
 use super::check::check;
-use super::copy::{self, Pair, Stretch};
+use super::copy::{self, Held, HeldPins, Pair, Stretch};
 use super::flight::{Did, Flight, LateHeads};
 use super::side::{RLIMIT_MASK_DMB, Side, Slot};
 use crate::bus::Bus;
@@ -345,30 +345,37 @@ impl Queue {
     }
 
     /// Executes one pair, at this slot of either ring; `ahead` are the descriptors behind `rx`.
-    fn execute(
-        &self,
+    fn execute<'a>(
+        &'a self,
         index: u64,
         (tx, tx_slot): (TxDesc, Slot),
         (rx, rx_slot): (RxDesc, Slot),
-        stretch: &mut Stretch,
+        held: &mut Held<'a, '_>,
         ahead: impl Iterator<Item = RxDesc>,
     ) -> Result<u64, EngineFault> {
         check((tx, tx_slot), (rx, rx_slot))?;
         let pair = Pair::of(tx, rx);
-        copy::execute(&self.bus, pair, stretch, ahead)?;
-        self.tell_moved(index, pair);
+        copy::execute(&self.bus, pair, held, ahead)?;
+        if self.tells_moved() {
+            // Whoever hears it may do what it likes with pins.
+            held.pins.let_go();
+            self.tell_moved(index, pair);
+        }
         Ok(pair.size_bytes)
     }
 
+    /// Whether somebody wants to hear of each pair.
+    fn tells_moved(&self) -> bool {
+        self.bus.detail >= glia_abi::event::Detail::Descriptors
+    }
+
     fn tell_moved(&self, index: u64, pair: Pair) {
-        if self.bus.detail >= glia_abi::event::Detail::Descriptors {
-            self.tell(&Event::Moved {
-                index,
-                source: pair.source,
-                target: pair.target,
-                size_bytes: pair.size_bytes,
-            });
-        }
+        self.tell(&Event::Moved {
+            index,
+            source: pair.source,
+            target: pair.target,
+            size_bytes: pair.size_bytes,
+        });
     }
 
     /// Executes what is ready, up to [`STEP_PAIRS`] pairs, and tells so.
@@ -400,6 +407,10 @@ impl Queue {
     fn run(&self, pairs: u64, stretch: &mut Stretch) -> (u64, u64, Option<EngineFault>) {
         let [tx, rx] = &self.sides;
         let (mut done, mut moved_bytes) = (0, 0);
+        let mut held = Held {
+            pins: HeldPins::default(),
+            stretch,
+        };
         while done < pairs {
             let tx_position = tx.retired.load(Ordering::Relaxed);
             let rx_position = rx.retired.load(Ordering::Relaxed);
@@ -435,7 +446,7 @@ impl Queue {
                 let step = step as u64;
                 let index = tx_position + step;
                 let (sent, received) = ((tx_desc, tx_slot), (rx_desc, rx_slot));
-                match self.execute(index, sent, received, stretch, ahead) {
+                match self.execute(index, sent, received, &mut held, ahead) {
                     Ok(size_bytes) => moved_bytes += size_bytes,
                     Err(fault) => return (done, moved_bytes, Some(fault)),
                 }
@@ -463,7 +474,9 @@ impl Queue {
             Did::Nothing | Did::Something => {}
             Did::Written { place, pair, fault } => {
                 let index = oldest + place as u64;
-                self.tell_moved(index, pair);
+                if self.tells_moved() {
+                    self.tell_moved(index, pair);
+                }
                 lock(&self.late_heads).note(fault, index, now);
                 // Each is told by itself: others may come between them.
                 self.tell(&Event::Executed {
