@@ -48,6 +48,29 @@ pub enum Errno {
 }
 
 impl Errno {
+    /// All of them.
+    pub const ALL: [Self; 19] = [
+        Self::EPERM,
+        Self::ENOENT,
+        Self::EINTR,
+        Self::EIO,
+        Self::ENXIO,
+        Self::E2BIG,
+        Self::EBADF,
+        Self::EAGAIN,
+        Self::ENOMEM,
+        Self::EACCES,
+        Self::EFAULT,
+        Self::EBUSY,
+        Self::ENODEV,
+        Self::EINVAL,
+        Self::EMFILE,
+        Self::EBADMSG,
+        Self::ETIMEDOUT,
+        Self::EALREADY,
+        Self::ENOTSUPP,
+    ];
+
     /// The number as a system call returns it: negative.
     #[must_use]
     pub const fn ret(self) -> i32 {

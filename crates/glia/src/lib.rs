@@ -7,12 +7,14 @@
 //! | [`conform`] | replays recorded answers of the reference driver against ours and names every difference |
 //! | [`machine`] | joins devices, driver and processes |
 //! | [`events`] | keeps what a machine tells of itself, in memory or in a file |
+//! | [`coverage`] | counts which commands, errors and registers a run exercises |
 //! | [`faults`] | reads plan files: what is to fail in a run, and how often |
 //! | [`workload`], [`play`](mod@play) | reads what a program does to device memory, and does it |
 //! | [`explain`](mod@explain) | reads logs of the runtime and says what ran out of memory, where, and what held it |
 
 pub mod bench;
 pub mod conform;
+pub mod coverage;
 pub mod events;
 pub mod explain;
 pub mod faults;

@@ -28,6 +28,8 @@ use glia_device::{
 use glia_driver::driver::{DeviceSetup, Driver, DriverInitError};
 use glia_driver::memory::MemoryConfig;
 
+use crate::coverage::Coverage;
+
 pub use glia_device::sched::{Client, RunError};
 pub use process::Process;
 
@@ -128,6 +130,9 @@ pub struct MachineConfig {
     pub sink: Arc<dyn Sink>,
     /// What fails.
     pub faults: Arc<dyn Faults>,
+    /// Who counts the registers that its driver reads and writes. (To count commands, let it hear
+    /// the events, too.)
+    pub coverage: Option<Arc<Coverage>>,
 }
 
 impl MachineConfig {
@@ -146,6 +151,7 @@ impl MachineConfig {
             order: EngineOrder::Strict,
             sink: Arc::new(NoSink),
             faults: Arc::new(NoFaults),
+            coverage: None,
         }
     }
 
@@ -280,9 +286,13 @@ impl Machine {
                 params: config.params,
                 ..MemoryConfig::new(layout)
             };
+            let port = Arc::clone(&hardware) as Arc<dyn Port>;
             setups.push(DeviceSetup {
                 memory,
-                port: Arc::clone(&hardware) as Arc<dyn Port>,
+                port: match &config.coverage {
+                    Some(coverage) => coverage.cover(port, layout.profile()),
+                    None => port,
+                },
             });
             devices.push(hardware);
         }

@@ -5,6 +5,7 @@
 )]
 
 mod borders;
+mod coverage;
 mod deserted;
 mod events;
 mod kills;
