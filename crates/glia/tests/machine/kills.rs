@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use glia::machine::{Client, Machine, MachineConfig, Model, Process, SchedMode};
-use glia_abi::arch::Scale;
+use glia_abi::arch::{Arch, Scale};
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
 use glia_abi::ioctl;
@@ -13,7 +13,9 @@ use glia_abi::mem::Location;
 use glia_abi::sched::Poll;
 use glia_abi::transport::{OpenMode, Transport};
 use glia_abi::usage::Category;
-use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer, WaitHandle};
+use glia_runtime::ndl::{
+    ChunkSpec, Device, NdlError, Transfer, WaitHandle, ZeroCopyBatch, ZeroCopyOp,
+};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 const SIZE: usize = 200_000;
@@ -215,4 +217,103 @@ fn a_number_that_no_process_has_gets_nowhere() {
     }
     let last = machine.process(Pid::new(1 << 22));
     last.open(DEVICE, OpenMode::ReadWrite).unwrap();
+}
+
+/// A load of every kind, one call a step, up to the step before which its process is to die; says
+/// whether it came to its end.
+fn load(machine: &Machine, process: &Arc<Process>, steps: usize) -> bool {
+    let mut left = steps;
+    let mut goes_on = || {
+        let goes_on = left > 0;
+        left = left.saturating_sub(1);
+        goes_on
+    };
+    // What a process holds when it dies is dropped after its death.
+    let mut held: Vec<Box<dyn std::any::Any>> = Vec::new();
+    macro_rules! step {
+        ($call:expr) => {{
+            if !goes_on() {
+                process.kill();
+                drop(held);
+                return false;
+            }
+            $call
+        }};
+    }
+    let fd = step!(process.open(DEVICE, OpenMode::ReadWrite).unwrap());
+    let second = step!(process.dup(fd).unwrap());
+    let device = step!(Device::open(Arc::clone(process) as Arc<_>, DEVICE).unwrap());
+    held.push(Box::new(Arc::clone(&device)));
+    let spec = |location, category| ChunkSpec {
+        size_bytes: SIZE as u64,
+        align_bytes: 0,
+        location,
+        channel: Channel::new(0),
+        core: CoreId::new(0),
+        category,
+    };
+    let near = spec(Location::Device, Category::TENSORS_DEVICE);
+    let host = spec(Location::Host, Category::TENSORS_HOST);
+    let chunk = step!(device.allocate(&near).unwrap());
+    let other = step!(device.allocate(&near).unwrap());
+    let buffer = step!(device.allocate(&host).unwrap());
+    let size_bytes = host.size_bytes.next_multiple_of(4096);
+    let mapping = step!(device.map(buffer, size_bytes).unwrap());
+    held.push(Box::new(mapping));
+    step!(device.buf_write(chunk, 0, &[7; SIZE]).unwrap());
+    let copy = Transfer {
+        target: other,
+        ..whole(chunk)
+    };
+    step!(device.copy(&copy).unwrap());
+    let pending = step!(device.copy_async(&copy, WaitHandle::None).unwrap());
+    let pending = step!(device.copy_async(&copy, pending).unwrap());
+    if machine.arch() != Arch::V2 {
+        let user = step!(process.buffer(SIZE as u64).unwrap());
+        let ops = [ZeroCopyOp {
+            chunk_offset_bytes: 0,
+            buffer: &user,
+            buffer_offset_bytes: 0,
+            size_bytes: SIZE as u64,
+        }];
+        let batch = ZeroCopyBatch {
+            handle: other,
+            ops: &ops,
+            context: 1,
+        };
+        step!(device.zero_copy_batches(&[batch], true, 5).unwrap());
+    }
+    step!(device.copy_wait(chunk, other, pending).unwrap());
+    step!(reset(process, fd).unwrap());
+    step!(await_reset(process, fd).unwrap());
+    step!(device.free(buffer).unwrap());
+    step!(process.close(second).unwrap());
+    step!(process.close(fd).unwrap());
+    process.kill();
+    true
+}
+
+#[test]
+fn a_process_that_is_killed_before_any_of_its_steps_leaves_the_device_as_it_was() {
+    for model in [Model::Trn1, Model::Trn2] {
+        for mode in [SchedMode::Inline, SchedMode::Virtual { seed: 9 }] {
+            let config = MachineConfig {
+                scale: Scale::RegionSize {
+                    size_bytes: 64 << 20,
+                },
+                ..MachineConfig::new(model).with_mode(mode)
+            };
+            let machine = Machine::new(config).unwrap();
+            // Completion queues are made when they are first used, and stay.
+            assert!(load(&machine, &machine.process(PID), usize::MAX));
+            let before = books(&machine);
+            let mut steps = 0;
+            while !load(&machine, &machine.process(PID), steps) {
+                assert_eq!(books(&machine), before, "{model:?} {mode:?}: step {steps}");
+                steps += 1;
+            }
+            assert!(steps >= 17, "{steps}");
+            assert_eq!(books(&machine), before, "{model:?} {mode:?}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ mod borders;
 mod coverage;
 mod deserted;
 mod events;
+mod herd;
 mod kills;
 mod modes;
 mod processes;
