@@ -17,7 +17,8 @@
 //!    operations, and the turn counts as the median of its batches;
 //! 4. the figure is the median of the turns, the ratio that of two such medians.
 //!
-//! What is done to the bytes of chunks, copies and fills, has a bench of its own: [`run_copies`].
+//! What is done to the bytes of chunks, copies and fills, has a bench of its own: [`run_copies`]; so
+//! has what a program pays for it all, through the runtime and ioctls: [`run_runtime`].
 //!
 //! [`Report::growth`] compares Glia with itself instead: the same scene with few and with many live
 //! chunks.
@@ -36,6 +37,7 @@ mod records;
 mod report;
 mod rig;
 mod rng;
+mod runtime;
 mod scene;
 mod search;
 mod steady;
@@ -57,8 +59,14 @@ pub use case::{Bar, Case, Effort, HANDLE_CASES, POOL_CASES, UnknownCase};
 pub use copy::{CopyBar, CopyMode, CopyReport, CopyRow, run_copies};
 pub use report::{GrowthRow, Report, Row};
 pub use rng::SEED;
+pub use runtime::{RuntimeReport, RuntimeRow, run_runtime};
 pub use timing::Op;
 
+use glia_abi::errno::Errno;
+use glia_runtime::RuntimeError;
+use glia_runtime::ndl::NdlError;
+
+use crate::machine::MachineError;
 use latency::memory_latency_ns;
 use timing::{Medians, interleave};
 
@@ -134,6 +142,18 @@ pub enum BenchError {
     /// The system has no memory for the peer.
     #[error("no memory for the peer of the bench's copies")]
     Peer(#[from] std::io::Error),
+    /// The bench's machine could not be had.
+    #[error("the bench's machine cannot be had")]
+    Machine(#[from] Box<MachineError>),
+    /// A call of the runtime was refused.
+    #[error("a call of the bench's program was refused")]
+    Runtime(#[from] RuntimeError),
+    /// A call of its lowest layer was refused.
+    #[error("a call of the bench's program was refused")]
+    Ndl(#[from] NdlError),
+    /// A command was refused.
+    #[error("a command of the bench was refused: {0}")]
+    Command(Errno),
     /// The second thread of a case never came, or stopped to answer: the system does not run it.
     #[error("the second thread of the bench did not answer for a second")]
     Alone,

@@ -23,6 +23,7 @@ enum What {
     Pool(Pool),
     Handles(Handles),
     Copy(Copy),
+    Runtime(Runtime),
 }
 
 /// Allocate, free and look up device memory
@@ -120,6 +121,29 @@ struct Copy {
     quick: bool,
 }
 
+/// Send commands, allocate, read and write through the whole stack
+///
+/// What a program pays, from the runtime's calls through ioctl bytes to the device, on its own
+/// thread. Beside a copy runs the C library's memcpy, beside a command the driver's layer below it.
+/// The sides take turns, and each figure is a median. The bars of the project are printed beside
+/// the figures; they do not change the exit status.
+///
+/// It takes a quarter of a minute. Run it on a quiet machine.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  glia bench runtime                          all cases, as a table
+  glia bench runtime --json > runtime.json    for machines
+
+JSON: an array of {case, glia_ns, peer, peer_ns, ratio, bar_ns, bar_extra_ns, bar_ratio}; what does
+not apply is null.
+
+Exit status: 0 measured, 2 wrong usage.")]
+struct Runtime {
+    #[command(flatten)]
+    how: How,
+}
+
 #[derive(Debug, Args)]
 struct How {
     /// Print one JSON document
@@ -138,6 +162,7 @@ impl Bench {
             What::Pool(Pool { cases, how }) => how.run(&POOL_CASES, cases),
             What::Handles(Handles { cases, how }) => how.run(&HANDLE_CASES, cases),
             What::Copy(copy) => copy.run(),
+            What::Runtime(Runtime { how }) => how.run_runtime(),
         }
     }
 }
@@ -163,6 +188,13 @@ impl How {
         let report = bench::run(&self.options(all, chosen), &mut |step| show(&bar, step))?;
         bar.finish_and_clear();
         print(report.effort, self.json, &report.rows, || report.tables())
+    }
+
+    fn run_runtime(&self) -> anyhow::Result<Outcome> {
+        let (effort, bar) = (effort(self.quick), progress_bar());
+        let report = bench::run_runtime(effort, &mut |step| show(&bar, step))?;
+        bar.finish_and_clear();
+        print(effort, self.json, &report.rows, || report.table())
     }
 
     fn options(&self, all: &'static [Case], chosen: &[&'static Case]) -> Options {

@@ -1,0 +1,370 @@
+//! What a program pays: commands, allocations and copies through the whole stack, from the
+//! runtime's calls through ioctl bytes to the device, on the caller's thread.
+//!
+//! Beside a copy runs the C library's memcpy, beside a command the driver's own layer below it.
+//! The other rows have no peer: they stand by their nanoseconds.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::ioctl;
+use glia_abi::mem::Location;
+use glia_abi::mem_usage::MemUsage;
+use glia_abi::transport::{OpenMode, Transport};
+use glia_driver::dma::Place;
+use glia_runtime::ndl::{self, ChunkSpec, Transfer};
+use glia_runtime::{AllocSpec, Core, Dmem, Runtime, RuntimeConfig};
+use serde::Serialize;
+
+use super::report::{number, rounded, table, yes_or_no};
+use super::rng::Rng;
+use super::timing::{Op, Subject, Tally, interleave};
+use super::{BenchError, Effort, Step};
+use crate::machine::{Machine, MachineConfig, Model};
+
+const DEVICE: DeviceId = DeviceId::new(0);
+const CORE: Core = Core {
+    device: DEVICE,
+    core: CoreId::new(0),
+};
+const PID: Pid = Pid::new(4242);
+const PAGE_BYTES: usize = 4096;
+const STAGED_BYTES: usize = 64 << 20;
+/// Operations between two readings of the clock.
+const BATCH: usize = 64;
+
+/// One case. Serialised, it is one element of `--json`.
+#[derive(Debug, Clone, Serialize)]
+pub struct RuntimeRow {
+    /// Which.
+    pub case: &'static str,
+    /// Nanoseconds of an operation.
+    pub glia_ns: f64,
+    /// What ran beside it.
+    pub peer: Option<&'static str>,
+    /// Nanoseconds of the peer's.
+    pub peer_ns: Option<f64>,
+    /// The peer's nanoseconds over Glia's.
+    pub ratio: Option<f64>,
+    /// At most so many nanoseconds,
+    pub bar_ns: Option<f64>,
+    /// at most so many more than the peer,
+    pub bar_extra_ns: Option<f64>,
+    /// or at least such a ratio is to be reached.
+    pub bar_ratio: Option<f64>,
+}
+
+/// What a run found.
+#[derive(Debug, Clone)]
+pub struct RuntimeReport {
+    /// How much trouble was taken.
+    pub effort: Effort,
+    /// The cases.
+    pub rows: Vec<RuntimeRow>,
+}
+
+impl RuntimeRow {
+    /// Whether the bar was met, if there is one.
+    #[must_use]
+    pub fn is_met(&self) -> Option<bool> {
+        let within = self.bar_ns.map(|max| self.glia_ns <= max);
+        let extra = (self.bar_extra_ns.zip(self.peer_ns))
+            .map(|(max, peer_ns)| self.glia_ns - peer_ns <= max);
+        let ratio = (self.bar_ratio.zip(self.ratio)).map(|(min, ratio)| ratio >= min);
+        within.or(extra).or(ratio)
+    }
+}
+
+impl RuntimeReport {
+    /// The table, as Markdown.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let header = ["case", "glia ns", "peer", "peer ns", "ratio", "bar", "met"];
+        let mut table = table(&header, &[0, 2]);
+        for row in &self.rows {
+            let bar = match (row.bar_ns, row.bar_extra_ns, row.bar_ratio) {
+                (Some(ns), ..) => format!("{ns:.0} ns"),
+                (_, Some(ns), _) => format!("+{ns:.0} ns"),
+                (.., Some(ratio)) => format!("x {ratio:.2}"),
+                _ => "-".to_owned(),
+            };
+            table.add_row([
+                row.case.to_owned(),
+                number(Some(row.glia_ns)),
+                row.peer.unwrap_or("-").to_owned(),
+                number(row.peer_ns),
+                number(row.ratio),
+                bar,
+                row.is_met().map_or("-", yes_or_no).to_owned(),
+            ]);
+        }
+        let mut text = table.to_string();
+        text += "\n\nNanoseconds of an operation, medians of interleaved turns; `ratio` is the \
+                 peer's over Glia's.\n";
+        if self.effort == Effort::Quick {
+            text += "A QUICK RUN: few batches, few live chunks. It shows that all cases run; the \
+                     figures mean little.\n";
+        }
+        text
+    }
+}
+
+/// What is done once, so many times between two readings of the clock.
+struct Timed<F> {
+    times: usize,
+    run: F,
+}
+
+impl<F: FnMut() -> Result<(), BenchError>> Subject for Timed<F> {
+    fn run_batch(&mut self, tally: &mut Tally) -> Result<(), BenchError> {
+        let start = Instant::now();
+        for _ in 0..self.times {
+            (self.run)()?;
+        }
+        tally.note(Op::Copy, start.elapsed(), self.times);
+        Ok(())
+    }
+}
+
+fn timed<'a>(
+    times: usize,
+    run: impl FnMut() -> Result<(), BenchError> + 'a,
+) -> Box<dyn Subject + 'a> {
+    Box::new(Timed { times, run })
+}
+
+/// A machine with a program on it.
+struct Stack {
+    machine: Machine,
+    process: Arc<crate::machine::Process>,
+    runtime: Runtime,
+    device: Arc<ndl::Device>,
+}
+
+impl Stack {
+    fn new() -> Result<Self, BenchError> {
+        let machine = Machine::new(MachineConfig::new(Model::Trn2)).map_err(Box::new)?;
+        let process = machine.process(PID);
+        let transport = || Arc::clone(&process) as Arc<dyn Transport>;
+        let runtime = Runtime::open(transport(), &[DEVICE], RuntimeConfig::default())?;
+        let device = ndl::Device::open(transport(), DEVICE)?;
+        Ok(Self {
+            machine,
+            runtime,
+            device,
+            process,
+        })
+    }
+
+    fn page(&self) -> Result<Dmem, BenchError> {
+        let spec = AllocSpec::device(PAGE_BYTES as u64, MemUsage::Tensor);
+        Ok(self.runtime.allocate(CORE, &spec)?)
+    }
+}
+
+/// What a case is to reach.
+#[derive(Clone, Copy, Default)]
+struct Bar {
+    ns: Option<f64>,
+    extra_ns: Option<f64>,
+    ratio: Option<f64>,
+}
+
+const NO_BAR: Bar = Bar {
+    ns: None,
+    extra_ns: None,
+    ratio: None,
+};
+
+const fn at_most(ns: f64) -> Bar {
+    Bar {
+        ns: Some(ns),
+        ..NO_BAR
+    }
+}
+
+/// Runs all cases.
+///
+/// `on_step` is told what comes next; the clock does not run meanwhile.
+///
+/// # Errors
+/// [`BenchError`] if the machine cannot be had, or refuses what a case needs.
+pub fn run_runtime(
+    effort: Effort,
+    on_step: &mut dyn FnMut(Step),
+) -> Result<RuntimeReport, BenchError> {
+    let stack = Stack::new()?;
+    let mut bench = Bench {
+        effort,
+        on_step,
+        rows: Vec::new(),
+    };
+    commands(&stack, &mut bench)?;
+    let live = match effort {
+        Effort::Full => 1_000_000,
+        Effort::Quick => 10_000,
+    };
+    allocations(&stack, live, &mut bench)?;
+    copies(&stack, &mut bench)?;
+    Ok(RuntimeReport {
+        effort,
+        rows: bench.rows,
+    })
+}
+
+struct Bench<'a> {
+    effort: Effort,
+    on_step: &'a mut dyn FnMut(Step),
+    rows: Vec<RuntimeRow>,
+}
+
+/// Cases in all.
+const CASES: u64 = 9;
+
+impl Bench<'_> {
+    fn case<'s>(
+        &mut self,
+        case: &'static str,
+        glia: Box<dyn Subject + 's>,
+        peer: Option<(&'static str, Box<dyn Subject + 's>)>,
+        bar: Bar,
+    ) -> Result<(), BenchError> {
+        (self.on_step)(Step {
+            case,
+            done: self.rows.len() as u64,
+            total: CASES,
+        });
+        let mut subjects = vec![glia];
+        let peer = peer.map(|(name, subject)| {
+            subjects.push(subject);
+            name
+        });
+        let medians = interleave(&mut subjects, &self.effort.pace())?;
+        let figure = |side: usize| medians.get(side)?.get(&Op::Copy).copied();
+        let glia_ns = figure(0).unwrap_or_default();
+        let peer_ns = figure(1);
+        self.rows.push(RuntimeRow {
+            case,
+            glia_ns: rounded(glia_ns),
+            peer,
+            peer_ns: peer_ns.map(rounded),
+            ratio: peer_ns.map(|peer_ns| rounded(peer_ns / glia_ns)),
+            bar_ns: bar.ns,
+            bar_extra_ns: bar.extra_ns,
+            bar_ratio: bar.ratio,
+        });
+        Ok(())
+    }
+}
+
+/// What a command costs that does nothing, and what it adds to one that does something.
+fn commands(stack: &Stack, bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let Stack {
+        process, device, ..
+    } = stack;
+    let fd = process
+        .open(DEVICE, OpenMode::ReadWrite)
+        .map_err(BenchError::Command)?;
+    let nothing = || {
+        let answer = process.ioctl(fd, ioctl::DEVICE_INIT, &mut [], &mut []);
+        answer.map(drop).map_err(BenchError::Command)
+    };
+    bench.case("ioctl_nothing", timed(BATCH, nothing), None, at_most(100.0))?;
+
+    let spec = ChunkSpec {
+        size_bytes: PAGE_BYTES as u64,
+        align_bytes: 0,
+        location: Location::Device,
+        channel: device.profile().default_channel(CORE.core),
+        core: CORE.core,
+        category: glia_abi::usage::Category::TENSORS_DEVICE,
+    };
+    let (source, target) = (device.allocate(&spec)?, device.allocate(&spec)?);
+    let transfer = Transfer {
+        source,
+        source_offset_bytes: 0,
+        target,
+        target_offset_bytes: 0,
+        size_bytes: 64,
+    };
+    let place = |handle| -> Result<Place, BenchError> {
+        Ok(Place {
+            at: device.physical_address(handle)?,
+            location: Location::Device,
+            core: CORE.core,
+        })
+    };
+    let (from, to) = (place(source)?, place(target)?);
+    let dma = stack.machine.driver().dma(DEVICE);
+    let dma = dma.ok_or(BenchError::Command(glia_abi::errno::Errno::ENODEV))?;
+    let by_command = timed(BATCH, || Ok(device.copy(&transfer)?));
+    let below = timed(BATCH, || Ok(dma.copy(PID, from, to, 64)?));
+    let bar = Bar {
+        extra_ns: Some(60.0),
+        ..NO_BAR
+    };
+    let peer = Some(("op layer", below));
+    bench.case("ioctl_copy_64", by_command, peer, bar)?;
+    for handle in [source, target] {
+        device.free(handle)?;
+    }
+    process.close(fd).map_err(BenchError::Command)
+}
+
+/// What an allocation and its free cost, ledger and all.
+fn allocations(stack: &Stack, live: usize, bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let pair = || stack.page().map(drop);
+    let bar = at_most(600.0);
+    bench.case("dmem_pair_4k", timed(BATCH, pair), None, bar)?;
+    let mut others = (0..live)
+        .map(|_| stack.page())
+        .collect::<Result<Vec<_>, _>>()?;
+    bench.case("dmem_pair_4k_1m_live", timed(BATCH, pair), None, bar)?;
+    let mut rng = Rng::seeded();
+    let replace = timed(BATCH, || {
+        let at = rng.below(others.len());
+        // The old one goes first; the new one takes its place, or a lower one.
+        drop(others.swap_remove(at));
+        others.push(stack.page()?);
+        Ok(())
+    });
+    bench.case("dmem_replace_4k_1m_live", replace, None, at_most(1500.0))
+}
+
+/// What reads and writes cost, beside memcpy.
+fn copies(stack: &Stack, bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let page = stack.page()?;
+    let bytes = vec![1; PAGE_BYTES];
+    let (mut small, mut other) = (vec![2; PAGE_BYTES], vec![2; PAGE_BYTES]);
+    let write = timed(BATCH, || Ok(page.write(0, black_box(&bytes))?));
+    let peer = timed(BATCH, || {
+        black_box(&mut other[..]).copy_from_slice(black_box(&bytes));
+        Ok(())
+    });
+    bench.case("write_4k", write, Some(("memcpy", peer)), at_most(800.0))?;
+    let read = timed(BATCH, || Ok(page.read(0, black_box(&mut small))?));
+    bench.case("read_4k", read, None, NO_BAR)?;
+
+    let spec = AllocSpec::device(STAGED_BYTES as u64, MemUsage::Tensor);
+    let tensor = stack.runtime.allocate(CORE, &spec)?;
+    let source = vec![3; STAGED_BYTES];
+    let (mut back, mut plain) = (vec![4; STAGED_BYTES], vec![4; STAGED_BYTES]);
+    let staged = Bar {
+        ratio: Some(0.8),
+        ..NO_BAR
+    };
+    let write = timed(1, || Ok(tensor.write(0, black_box(&source))?));
+    let peer = timed(1, || {
+        black_box(&mut plain[..]).copy_from_slice(black_box(&source));
+        Ok(())
+    });
+    bench.case("write_64m", write, Some(("memcpy", peer)), staged)?;
+    let read = timed(1, || Ok(tensor.read(0, black_box(&mut back))?));
+    let peer = timed(1, || {
+        black_box(&mut plain[..]).copy_from_slice(black_box(&source));
+        Ok(())
+    });
+    bench.case("read_64m", read, Some(("memcpy", peer)), staged)
+}
