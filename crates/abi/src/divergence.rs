@@ -115,11 +115,22 @@ pub enum Divergence {
     /// The reference adds the offsets of a batch and of its operation in 64 bits and wraps; Glia refuses the
     /// operation.
     BatchOffset,
+    /// The reference gives the memory of a ring to the next owner when its chunk is freed, and the engine goes
+    /// on reading descriptors there; in Glia a queue holds its ring.
+    LiveRing,
+    /// The reference has the memory of its datastore from the bring-up on; Glia takes an entry's when it is
+    /// used first.
+    LateDatastore,
+    /// The reference adds target and offset of `PROGRAM_ENGINE` in 64 bits and wraps; Glia refuses the
+    /// request.
+    ProgramEngineOffset,
+    /// The reference lets the queues that a process has asked for outlive it; in Glia they go with it.
+    H2tOwner,
 }
 
 impl Divergence {
     /// All of them, in the order of the document.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 41] = [
         Self::BoundsWrap,
         Self::HostScratchpad,
         Self::ReserveCounter,
@@ -157,6 +168,10 @@ impl Divergence {
         Self::ChunkDump,
         Self::BufferCopySize,
         Self::BatchOffset,
+        Self::LiveRing,
+        Self::LateDatastore,
+        Self::ProgramEngineOffset,
+        Self::H2tOwner,
     ];
 
     /// The name under which the document and the tools speak of it.
@@ -200,6 +215,10 @@ impl Divergence {
             Self::ChunkDump => "chunk-dump",
             Self::BufferCopySize => "buffer-copy-size",
             Self::BatchOffset => "batch-offset",
+            Self::LiveRing => "live-ring",
+            Self::LateDatastore => "late-datastore",
+            Self::ProgramEngineOffset => "program-engine-offset",
+            Self::H2tOwner => "h2t-owner",
         }
     }
 }

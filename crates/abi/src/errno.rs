@@ -37,6 +37,10 @@ pub enum Errno {
     EINVAL = 22,
     /// 24: no file descriptor is left.
     EMFILE = 24,
+    /// 25: a command that the driver once had.
+    ENOTTY = 25,
+    /// 27: a range that leaves a ring.
+    EFBIG = 27,
     /// 74: a line of text that does not end.
     EBADMSG = 74,
     /// 110: a DMA did not complete in time.

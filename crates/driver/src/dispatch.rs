@@ -13,7 +13,10 @@ use glia_abi::event::CommandClass;
 use glia_abi::ioctl::{self as word, Gate, Lane};
 use glia_abi::transport::OpenMode;
 
-use crate::ioctl::{Call, alloc, claim, copy, describe, identity, info, reset, scrub, zerocopy};
+use crate::ioctl::{
+    Call, alloc, claim, copy, datastore, describe, descriptor, h2t, identity, info, program, queue,
+    reset, scrub, zerocopy,
+};
 
 /// What answers a command.
 type Handler = fn(&Call<'_>) -> Result<(), Errno>;
@@ -48,7 +51,7 @@ pub(crate) fn class(word: u32, mode: OpenMode) -> CommandClass {
 /// What the table says of a word.
 ///
 /// Some commands are known by number and size alone, whatever direction and type the word has, and
-/// one by its number, since it is meant to grow (driver 2.27): of these, what the table says of the
+/// two by their number, since they look at the size themselves (driver 2.27): of these, what the table says of the
 /// form that it has.
 fn entry(word: u32) -> Option<&'static word::Command> {
     word::command(word).or_else(|| {
@@ -57,15 +60,16 @@ fn entry(word: u32) -> Option<&'static word::Command> {
             word::MEM_MC_GET_INFO_V2,
             word::MEM_BUF_ZEROCOPY64,
         ];
+        let by_number = [word::DRIVER_INFO_GET, word::HOST_DEVICE_ID_TO_RID_MAP];
         let is_form = |known: &u32| {
             word::number(*known) == word::number(word)
                 && word::size_field(*known) == word::size_field(word)
         };
         let form = match by_size.into_iter().find(is_form) {
-            None if word::number(word) == word::number(word::DRIVER_INFO_GET) => {
-                word::DRIVER_INFO_GET
-            }
-            form => form?,
+            None => by_number
+                .into_iter()
+                .find(|known| word::number(*known) == word::number(word))?,
+            Some(form) => form,
         };
         word::command(form)
     })
@@ -88,6 +92,7 @@ fn handler(word: u32) -> Option<Handler> {
         word::DEVICE_BDF => identity::device_bdf,
         word::DEVICE_BDF_EXT => identity::device_bdf_ext,
         word::HOST_DEVICE_ID => identity::host_device_id,
+        word::HOST_DEVICE_ID_TO_RID_MAP => identity::host_device_id_to_rid_map,
         word::DEVICE_APP_PID => identity::device_app_pid,
         word::DEVICE_GET_ALL_APPS_INFO => identity::device_get_all_apps_info,
         word::PRINTK => identity::printk,
@@ -131,6 +136,29 @@ fn handler(word: u32) -> Option<Handler> {
         word::MEM_BUF_ZEROCOPY64 => zerocopy::mem_buf_zerocopy64,
         word::MEM_BUF_ZEROCOPY64_BATCHES => zerocopy::mem_buf_zerocopy64_batches,
         word::GET_ASYNC_H2T_DMA_COMPL_QUEUES => zerocopy::get_async_h2t_dma_compl_queues,
+        word::PROGRAM_ENGINE => program::program_engine,
+        word::PROGRAM_ENGINE_NC => program::program_engine_nc,
+        word::PROGRAM_ENGINE_NC64 => program::program_engine_nc64,
+        word::ACQUIRE_NEURON_DS => datastore::acquire_neuron_ds,
+        word::RELEASE_NEURON_DS => datastore::release_neuron_ds,
+        // Programmed at the bring-up (driver 2.27): nothing is left to do.
+        word::DMA_ENG_INIT => |_| Ok(()),
+        word::DMA_ENG_SET_STATE => queue::dma_eng_set_state,
+        word::DMA_ENG_GET_STATE => queue::dma_eng_get_state,
+        word::DMA_QUEUE_INIT => queue::dma_queue_init,
+        word::DMA_QUEUE_INIT_BATCH => queue::dma_queue_init_batch,
+        // A queue is its process's until that goes (driver 2.27).
+        word::DMA_QUEUE_RELEASE => |_| Ok(()),
+        word::DMA_QUEUE_COPY_START => queue::dma_queue_copy_start,
+        word::DMA_ACK_COMPLETED => queue::dma_ack_completed,
+        word::DMA_QUEUE_GET_STATE => queue::dma_queue_get_state,
+        word::DMA_COPY_DESCRIPTORS => descriptor::dma_copy_descriptors,
+        word::DMA_COPY_DESCRIPTORS64 => descriptor::dma_copy_descriptors64,
+        word::DMA_DESCRIPTOR_COPYOUT => descriptor::dma_descriptor_copyout,
+        // Removed; the kernel says so by a number of its own (driver 2.27: 515).
+        word::DMA_QUIESCE_QUEUES => |_| Err(Errno::ENOTTY),
+        word::H2T_DMA_ALLOC_QUEUES => h2t::h2t_dma_alloc_queues,
+        word::H2T_DMA_FREE_QUEUES => h2t::h2t_dma_free_queues,
         word::HBM_SCRUB_START => scrub::hbm_scrub_start,
         word::HBM_SCRUB_WAIT => scrub::hbm_scrub_wait,
         _ => return None,
@@ -149,7 +177,7 @@ mod tests {
             classes.filter(|&class| class == wanted).count()
         };
         let all = word::COMMANDS.len();
-        let (misc_built, main_built, misc_missing) = (10, 43, 10);
+        let (misc_built, main_built, misc_missing) = (11, 63, 9);
         let built = misc_built + main_built;
         assert_eq!(count(OpenMode::ReadWrite, CommandClass::Built), built);
         let missing = count(OpenMode::ReadWrite, CommandClass::Unimplemented);

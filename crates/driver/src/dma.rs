@@ -30,7 +30,8 @@
 //!
 //! Before all that, engines and rings are [brought up](Dma::init_cores). Besides the driver's own
 //! queues there are those of processes, which are set up and rung here ([`user`]), and whose
-//! descriptors the driver checks if it is asked to copy them ([`descriptors`]). HBM that nobody has
+//! descriptors the driver checks if it is asked to copy them ([`descriptors`]); and further queues of
+//! the copy engines can be [asked for](h2t). HBM that nobody has
 //! is overwritten on demand ([`scrub`]).
 //!
 //! **A refusal changes nothing**: neither the ring nor any context. Where the reference takes a
@@ -52,6 +53,7 @@ pub mod descriptors;
 mod engine;
 mod failure;
 mod fill;
+pub mod h2t;
 mod held;
 #[cfg(test)]
 #[cfg(loom)]
@@ -69,7 +71,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use glia_abi::addr::{BusAddr, HostPa};
 use glia_abi::arch::{Arch, ArchProfile};
 use glia_abi::event::{Detail, Sink};
-use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QueueId, WorkerId};
+use glia_abi::handle::{CoreId, DeviceId, EngineId, Pid, QUEUES_PER_ENGINE, QueueId, WorkerId};
 use glia_abi::mem::Location;
 use glia_abi::port::{BadHostRange, MachineMemory, Port, TimedOut};
 use glia_abi::sched::{Sched, SleepLock};
@@ -89,6 +91,7 @@ use crate::memory::{DeviceMemory, OwnedPin};
 use crate::reset::{ResetWindow, Resets};
 use crate::ring::StageError;
 use cores::Owned;
+use h2t::Requests;
 use lane::{Hold, Lane, Links};
 use reset::ResetQueue;
 use scrub::Scrub;
@@ -283,8 +286,10 @@ impl DmaError {
 pub struct Dma {
     links: Links,
     memory: Arc<DeviceMemory>,
-    /// One for each core.
+    /// One for each core, then one for each further queue of the copy engines.
     lanes: Box<[Lane]>,
+    /// The further queues that processes have.
+    requests: Mutex<Requests>,
     /// What memory is filled from; there from the first bring-up on.
     fill_buffer: OnceLock<SleepLock<HostPa>>,
     /// What a queue is left with whose process has gone; there from the first such queue on.
@@ -317,10 +322,7 @@ impl Dma {
             platform,
             zero_copy,
         } = config;
-        let lanes: Box<[_]> = (0..profile.cores)
-            .map(CoreId::new)
-            .filter_map(|core| Some(Lane::new(core, profile.h2t_queue(core)?)))
-            .collect();
+        let lanes = lanes(profile);
         let engines = (0..profile.engines).map(|_| Mutex::default()).collect();
         let channels = profile.region_bases.iter();
         let scrubs = channels.map(|_| SleepLock::new(None, &*sched)).collect();
@@ -349,6 +351,7 @@ impl Dma {
             },
             memory,
             lanes,
+            requests: Mutex::default(),
             fill_buffer: OnceLock::new(),
             dummy_ring: OnceLock::new(),
             engines,
@@ -500,7 +503,7 @@ impl Dma {
     /// ring.
     #[must_use]
     pub fn queue_state(&self, core: CoreId) -> Option<QueueState> {
-        self.lanes.get(core.index())?.state(&*self.links.sched)
+        self.own_lane(core)?.state(&*self.links.sched)
     }
 
     /// What is known of an engine, under its lock; `None` if the device has no such engine.
@@ -520,7 +523,14 @@ impl Dma {
     /// last one copies for it (driver 2.27).
     fn lane(&self, core: CoreId) -> &Lane {
         // PANIC: every generation has cores, and each has a lane.
-        &self.lanes[core.index().min(self.lanes.len() - 1)]
+        let last = self.links.profile.cores as usize - 1;
+        &self.lanes[core.index().min(last)]
+    }
+
+    /// The lane of a core that the device has.
+    fn own_lane(&self, core: CoreId) -> Option<&Lane> {
+        let is_there = core.get() < self.links.profile.cores;
+        self.lanes.get(core.index()).filter(|_| is_there)
     }
 }
 
@@ -528,6 +538,24 @@ impl Drop for Dma {
     fn drop(&mut self) {
         self.take_down();
     }
+}
+
+/// Lanes of all queues of a generation's copy engines, the cores' own ones first.
+fn lanes(profile: &ArchProfile) -> Box<[Lane]> {
+    let cores = (0..profile.cores).map(CoreId::new);
+    let own = cores.filter_map(|core| Some((core, profile.h2t_queue(core)?)));
+    let per_engine = profile.cores_per_h2t_engine;
+    let firsts = (0..profile.cores).step_by(per_engine as usize);
+    let engines = firsts.filter_map(|first| {
+        let core = CoreId::new(first);
+        Some((core, profile.h2t_queue(core)?.engine))
+    });
+    let more = engines.flat_map(|(core, engine)| {
+        (per_engine..QUEUES_PER_ENGINE).map(move |number| (core, QueueId::new(engine, number)))
+    });
+    let all = own.chain(more).enumerate();
+    all.map(|(number, (core, queue))| Lane::new(number, core, queue))
+        .collect()
 }
 
 fn copy_run(source: Place, target: Place, size_bytes: u64) -> Result<Run, DmaError> {

@@ -40,13 +40,15 @@ use glia_abi::transport::{Caller, OpenMode};
 use crate::chunk::{Chunk, ChunkRef};
 use crate::claims::CoreClaims;
 use crate::core_init::CoreInit;
+use crate::datastore::Datastore;
 use crate::dispatch;
+use crate::dma::descriptors::Devices;
 use crate::dma::reset::ResetOutcome;
 use crate::dma::zerocopy::ZeroCopyLimits;
 use crate::dma::{Dma, DmaConfig, DmaError, Platform};
 use crate::files::{File, Files};
 use crate::ioctl::Call;
-use crate::memory::{DeviceMemory, InitError, MemoryConfig};
+use crate::memory::{DeviceMemory, InitError, MemoryConfig, OwnedPin};
 use crate::mmap::{self, MapGrant, MapId, Mappings};
 use crate::model_lock::ModelLocks;
 use crate::site::SiteId;
@@ -108,8 +110,11 @@ pub(crate) struct Device {
     pub(crate) dma: Arc<Dma>,
     pub(crate) locks: ModelLocks,
     pub(crate) init: CoreInit,
+    pub(crate) datastore: Datastore,
     /// What bounce buffers are taken for.
     pub(crate) bounce_site: SiteId,
+    /// The firmware's memory, which stays its own even if a process frees the chunk.
+    _carveouts: Vec<OwnedPin>,
 }
 
 impl Driver {
@@ -261,8 +266,9 @@ impl Driver {
     /// A descriptor of the file is closed by `caller`. Runs on every close, of copies and of
     /// inherited descriptors, too.
     ///
-    /// If the process has the device open once, resets and its asynchronous copies are waited for,
-    /// and what dies with it ends: its model locks, its chunks, then its mappings. A copy of a
+    /// If the process has the device open once, resets are waited for, its DMA queues get a ring that
+    /// is never filled, its asynchronous copies are waited for, and what dies with it ends: its model
+    /// locks, its entry in the datastore, its chunks, then its mappings. A copy of a
     /// descriptor does not count as an open, so closing one of two copies does the same (driver
     /// 2.27). A process that is not attached ends nothing. If the file is write-only, the process
     /// gives back all cores that it has claimed.
@@ -280,11 +286,15 @@ impl Driver {
                 let _ = device.dma.await_reset(None, &|| false);
             }
             if opens <= 1 {
+                // Queues first: nothing may be written into chunks that are about to go.
+                device.dma.process_exit(caller.pid);
                 device.dma.settle(caller.pid);
+                device.dma.release_queues_of(caller.pid);
             }
             if opens == 1 {
                 device.locks.forget(&*self.sched, caller.pid);
                 device.init.forget(&*self.sched, caller.pid);
+                device.datastore.release(caller.pid);
             }
             let mut gone = Vec::new();
             let flushed = device
@@ -312,12 +322,17 @@ impl Driver {
             // A copy that it started after it had detached, from a copy of the descriptor or while
             // another of its threads closed the file, holds memory, too.
             if device.memory.open_count(caller.pid) == 0 {
+                device.dma.process_exit(caller.pid);
                 device.dma.settle(caller.pid);
+                device.dma.release_queues_of(caller.pid);
             }
             let mut gone = Vec::new();
-            let _ = device
+            let last = device
                 .memory
                 .release_telling(caller.pid, |chunk, record| gone.push((chunk, *record)));
+            if last.is_some() {
+                device.datastore.clear();
+            }
             self.tell_gone(device, &gone);
         }
     }
@@ -389,9 +404,13 @@ impl Driver {
             Arc::clone(&self.sched),
             Arc::clone(&self.sink),
         );
+        let carveouts = memory.channel_facts().into_iter();
+        let carveouts = carveouts.filter_map(|facts| memory.pin_owned(facts.carveout).ok());
         let device = Device {
             id,
+            _carveouts: carveouts.collect(),
             bounce_site: memory.sites().intern("driver bounce buffer"),
+            datastore: Datastore::new(Arc::clone(&memory), Arc::clone(&self.host)),
             memory,
             dma: Arc::new(dma),
             locks: ModelLocks::new(&*self.sched),
@@ -503,6 +522,12 @@ impl Device {
             handle: record.handle(),
             ..Ids::device(self.id)
         }
+    }
+}
+
+impl Devices for Driver {
+    fn memory(&self, device: DeviceId) -> Option<&DeviceMemory> {
+        Self::memory(self, device).map(AsRef::as_ref)
     }
 }
 

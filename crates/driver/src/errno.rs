@@ -10,6 +10,7 @@ use crate::claims::ClaimError;
 use crate::core_init::InitStateError;
 use crate::dma::DmaError;
 use crate::dma::descriptors::DescriptorError;
+use crate::dma::h2t::H2tError;
 use crate::dma::scrub::ScrubError;
 use crate::dma::user::QueueError;
 use crate::handles::HandleError;
@@ -109,6 +110,13 @@ errno! { QueueError,
     Self::NoRoom { .. } => Errno::ENOMEM,
     Self::Memory(_) => Errno::EIO,
     Self::Dummy(cause) => cause.errno(),
+}
+errno! { H2tError,
+    Self::NoCore { .. } => Errno::ENOENT,
+    Self::NoneLeft { .. } => Errno::EBUSY,
+    Self::NoQueue { .. } => Errno::EINVAL,
+    Self::NotGiven { .. } => Errno::ENXIO,
+    Self::Ring(cause) => cause.errno(),
 }
 errno! { DmaError,
     Self::NoCore { .. }

@@ -16,15 +16,25 @@
 //! | [`describe`] | what is known of a chunk |
 //! | [`copy`] | copies between chunks, and between chunks and user memory; fills |
 //! | [`zerocopy`] | copies between a chunk and user memory without a buffer in between |
+//! | [`program`] | bytes to any address of the device |
+//! | [`datastore`] | memory that processes share counters by |
+//! | [`queue`] | DMA engines, and queues of processes |
+//! | [`descriptor`] | descriptors into a ring and out of one |
+//! | [`h2t`] | queues of the copy engines for a process |
 //! | [`reset`] | resets of cores and of the device |
 //! | [`scrub`] | overwriting all HBM of a channel |
 
 pub(crate) mod alloc;
 pub(crate) mod claim;
 pub(crate) mod copy;
+pub(crate) mod datastore;
 pub(crate) mod describe;
+pub(crate) mod descriptor;
+pub(crate) mod h2t;
 pub(crate) mod identity;
 pub(crate) mod info;
+pub(crate) mod program;
+pub(crate) mod queue;
 pub(crate) mod reset;
 pub(crate) mod scrub;
 pub(crate) mod zerocopy;

@@ -29,6 +29,7 @@ pub mod bar0;
 pub mod chunk;
 pub mod claims;
 pub mod core_init;
+mod datastore;
 mod dispatch;
 pub mod dma;
 pub mod driver;

@@ -29,7 +29,7 @@ mod pair;
 
 use glia_abi::udma::{RING_DESCS_MAX, RING_DESCS_MIN, RING_GAP_DESCS, RingId};
 
-pub(crate) use pair::{QueuePair, RingMemory, StageError, Staging, set_up, write};
+pub(crate) use pair::{QueuePair, RingMemory, StageError, Staging, set_up, stop, write};
 
 /// What the driver asks for a ring of its own (driver 2.27, `DMA_H2T_DESC_COUNT`).
 const H2T_DESCS_NOMINAL: u32 = 4096;

@@ -8,6 +8,8 @@
 //! **Locks.** One [`SleepLock`] for everything that the op layer has taken of memory, held by whoever
 //! brings something up or down. It is taken before a ring's lock.
 
+use std::sync::Arc;
+
 use glia_abi::addr::HostPa;
 use glia_abi::arch::{Arch, ArchProfile};
 use glia_abi::event::Event;
@@ -23,38 +25,43 @@ use super::user::QueueError;
 use super::{Dma, DmaError, NOBODY, engine};
 use crate::alloc::{AllocError, AllocRequest};
 use crate::chunk::ChunkRef;
-use crate::memory::DeviceMemory;
+use crate::memory::{DeviceMemory, OwnedPin};
 use crate::ring::{H2T_RING_DESCS, QueuePair, RingMemory};
 
 /// Engines of a core, besides those for the driver's copies.
 pub(super) const ENGINES_PER_CORE: u32 = 16;
 
-/// The chunks that the op layer has taken.
+/// The chunks that the op layer has taken, each pinned: a process that learns their handles may free
+/// them (driver 2.27), and the memory is the rings' all the same.
 pub(crate) struct Owned {
     /// What all rings use.
-    shared: Vec<ChunkRef>,
-    /// By core: its ring. Empty for a core that is down.
-    rings: Box<[Vec<ChunkRef>]>,
+    shared: Vec<OwnedPin>,
+    /// By lane: its ring. Empty for one that is down.
+    rings: Box<[Vec<OwnedPin>]>,
 }
 
 impl Owned {
-    pub(super) fn none(cores: usize) -> Self {
+    pub(super) fn none(lanes: usize) -> Self {
         Self {
             shared: Vec::new(),
-            rings: vec![Vec::new(); cores].into_boxed_slice(),
+            rings: (0..lanes).map(|_| Vec::new()).collect(),
         }
     }
 
-    /// More chunks for a core's ring.
-    pub(super) fn add(&mut self, core: CoreId, mut chunks: Vec<ChunkRef>) {
-        if let Some(ring) = self.rings.get_mut(core.index()) {
-            ring.append(&mut chunks);
-        }
+    /// More chunks for a lane's ring.
+    pub(super) fn add(&mut self, lane: &Lane, mut chunks: Vec<OwnedPin>) {
+        self.ring(lane).append(&mut chunks);
+    }
+
+    /// The chunks of a lane's ring.
+    pub(super) fn ring(&mut self, lane: &Lane) -> &mut Vec<OwnedPin> {
+        // PANIC: there is a place for every lane.
+        &mut self.rings[lane.number()]
     }
 
     fn all(&self) -> impl Iterator<Item = ChunkRef> {
         let rings = self.rings.iter().flatten();
-        self.shared.iter().chain(rings).copied()
+        self.shared.iter().chain(rings).map(OwnedPin::chunk)
     }
 }
 
@@ -89,8 +96,8 @@ impl Dma {
     pub fn init_cores(&self, map: u32, is_device_reset: bool) -> Result<(), DmaError> {
         let mut owned = self.owned.lock(&*self.links.sched);
         let profile = self.links.profile;
-        for (core, lane) in self.lanes(map) {
-            if !owned.rings[core.index()].is_empty() {
+        for (core, lane) in self.own_lanes(map) {
+            if !owned.ring(lane).is_empty() {
                 continue;
             }
             let first = core.get() * ENGINES_PER_CORE;
@@ -116,9 +123,9 @@ impl Dma {
     /// The engines stay programmed. (In the reference, a queue under way would go on in freed memory.)
     pub fn close_cores(&self, map: u32) {
         let mut owned = self.owned.lock(&*self.links.sched);
-        for (core, lane) in self.lanes(map) {
+        for (_, lane) in self.own_lanes(map) {
             lane.shut(&self.links);
-            give_back(&self.memory, &mut owned.rings[core.index()]);
+            give_back(&self.memory, owned.ring(lane));
         }
     }
 
@@ -140,12 +147,12 @@ impl Dma {
     /// # Errors
     /// [`DmaError::NoCore`], [`DmaError::NoMemory`]; nothing is taken then.
     pub fn bring_up(&self, core: CoreId) -> Result<(), DmaError> {
-        let lane = self.lanes.get(core.index()).ok_or(DmaError::NoCore {
+        let lane = self.own_lane(core).ok_or(DmaError::NoCore {
             core,
             cores: self.links.profile.cores,
         })?;
         let mut owned = self.owned.lock(&*self.links.sched);
-        if owned.rings[core.index()].is_empty() {
+        if owned.ring(lane).is_empty() {
             self.open(&mut owned, core, lane)?;
         }
         Ok(())
@@ -170,7 +177,12 @@ impl Dma {
     }
 
     /// Takes the memory of a ring (RX, TX, markers, in that order) and sets its queue up.
-    fn open(&self, owned: &mut Owned, core: CoreId, lane: &Lane) -> Result<(), DmaError> {
+    pub(super) fn open(
+        &self,
+        owned: &mut Owned,
+        core: CoreId,
+        lane: &Lane,
+    ) -> Result<(), DmaError> {
         let links = &self.links;
         let mut shared = Taking::new(&self.memory, core);
         let fill_buffer = match self.fill_buffer.get() {
@@ -201,7 +213,7 @@ impl Dma {
                 .get_or_init(|| SleepLock::new(buffer, &*links.sched));
         }
         owned.shared.append(&mut shared.chunks);
-        owned.rings[core.index()].append(&mut taking.chunks);
+        owned.ring(lane).append(&mut taking.chunks);
         Ok(())
     }
 
@@ -212,34 +224,45 @@ impl Dma {
         }
     }
 
+    /// All lanes that work for the cores of a bit map, with their cores.
     pub(super) fn lanes(&self, map: u32) -> impl Iterator<Item = (CoreId, &Lane)> {
         let in_map = move |core: &CoreId| map.checked_shr(core.get()).unwrap_or(0) & 1 != 0;
-        (0..)
-            .map(CoreId::new)
-            .zip(&self.lanes)
-            .filter(move |(core, _)| in_map(core))
+        let lanes = self.lanes.iter().map(|lane| (lane.core(), lane));
+        lanes.filter(move |(core, _)| in_map(core))
+    }
+
+    /// Those of them that are the cores' own.
+    pub(super) fn own_lanes(&self, map: u32) -> impl Iterator<Item = (CoreId, &Lane)> {
+        let cores = self.links.profile.cores as usize;
+        self.lanes(map)
+            .filter(move |(_, lane)| lane.number() < cores)
     }
 
     /// Stops all rings and gives everything back.
     pub(super) fn take_down(&mut self) {
         self.stop_scrubs();
+        self.stop_user_queues();
         for lane in &mut self.lanes {
             lane.close(&self.links);
         }
-        let owned = self.owned.lock(&*self.links.sched);
-        give_back(&self.memory, &mut owned.all().collect());
+        let mut owned = self.owned.lock(&*self.links.sched);
+        let Owned { shared, rings } = &mut *owned;
+        give_back(&self.memory, shared);
+        for ring in rings {
+            give_back(&self.memory, ring);
+        }
     }
 }
 
 /// Chunks that are being taken; dropped half-way, they are given back.
 pub(super) struct Taking<'a> {
-    memory: &'a DeviceMemory,
+    memory: &'a Arc<DeviceMemory>,
     core: CoreId,
-    chunks: Vec<ChunkRef>,
+    chunks: Vec<OwnedPin>,
 }
 
 impl<'a> Taking<'a> {
-    pub(super) fn new(memory: &'a DeviceMemory, core: CoreId) -> Self {
+    pub(super) fn new(memory: &'a Arc<DeviceMemory>, core: CoreId) -> Self {
         Self {
             memory,
             core,
@@ -255,17 +278,19 @@ impl<'a> Taking<'a> {
     /// Takes a chunk.
     pub(super) fn take(&mut self, request: &AllocRequest) -> Result<ChunkRef, AllocError> {
         let chunk = self.memory.alloc(NOBODY, request)?;
-        self.chunks.push(chunk);
+        // A chunk that has just been taken is only gone if the device is.
+        let pin = self.memory.pin_owned(chunk).map_err(|_| AllocError::Gone)?;
+        self.chunks.push(pin);
         Ok(chunk)
     }
 
     /// The chunk that was taken last.
     pub(super) fn latest(&self) -> Option<ChunkRef> {
-        self.chunks.last().copied()
+        self.chunks.last().map(OwnedPin::chunk)
     }
 
     /// All that was taken, which is somebody else's to give back from now on.
-    pub(super) fn keep(mut self) -> Vec<ChunkRef> {
+    pub(super) fn keep(mut self) -> Vec<OwnedPin> {
         std::mem::take(&mut self.chunks)
     }
 
@@ -298,9 +323,12 @@ impl Drop for Taking<'_> {
     }
 }
 
-pub(super) fn give_back(memory: &DeviceMemory, chunks: &mut Vec<ChunkRef>) {
-    for chunk in chunks.drain(..) {
-        // One that is dead went with the device's memory.
+/// Frees chunks and lets go of their memory, which nothing points to any more.
+pub(super) fn give_back(memory: &DeviceMemory, chunks: &mut Vec<OwnedPin>) {
+    for pin in chunks.drain(..) {
+        let chunk = pin.chunk();
+        drop(pin);
+        // One that is dead was freed by a process, or went with the device's memory.
         let _ = memory.free(NOBODY, chunk);
     }
 }

@@ -230,7 +230,7 @@ impl Driver {
         };
         let mut pair = QueuePair::new(&v2::PROFILE, queue(), memory).unwrap();
         pair.without_fence = without_fence;
-        let lane = Lane::new(CoreId::new(0), queue());
+        let lane = Lane::new(0, CoreId::new(0), queue());
         lane.open(
             &*machine,
             H2tRing::new(pair, Markers::new(HostPa::new(MARKERS))),

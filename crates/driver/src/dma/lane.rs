@@ -19,7 +19,7 @@ use super::{DmaError, NOBODY};
 use crate::memory::OwnedPin;
 use crate::reset::Resets;
 use crate::ring::QueuePair;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// What the op layer stands on.
 pub(crate) struct Links {
@@ -53,16 +53,19 @@ impl Links {
         }
         let ids = Ids {
             process,
-            core: Some(lane.core),
+            core: Some(lane.core()),
             ..Ids::queue(self.device, lane.queue)
         };
         self.sink.event(self.sched.now(), &ids, event);
     }
 }
 
-/// A core's queue for the driver's own copies.
+/// A queue for the driver's own copies: a core's own, or one that a process has asked for.
 pub(crate) struct Lane {
-    core: CoreId,
+    /// Its place among the lanes: a core's own number, or one behind all cores'.
+    number: usize,
+    /// The core that it works for, which changes only while its ring is closed.
+    core: AtomicU32,
     queue: QueueId,
     /// How often the ring has failed. It goes up under the ring's lock and is read before taking it.
     failures: AtomicU64,
@@ -121,17 +124,28 @@ impl H2tRing {
 }
 
 impl Lane {
-    pub(super) fn new(core: CoreId, queue: QueueId) -> Self {
+    pub(super) fn new(number: usize, core: CoreId, queue: QueueId) -> Self {
         Self {
-            core,
+            number,
+            core: AtomicU32::new(core.get()),
             queue,
             failures: AtomicU64::new(0),
             ring: OnceLock::new(),
         }
     }
 
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
     pub(super) fn core(&self) -> CoreId {
-        self.core
+        CoreId::new(self.core.load(Ordering::Relaxed))
+    }
+
+    /// Has it work for another core from its next opening on.
+    pub(super) fn set_core(&self, core: CoreId) {
+        // ORDER: who finds the ring open has taken its lock after whoever opened it.
+        self.core.store(core.get(), Ordering::Relaxed);
     }
 
     pub(super) fn queue(&self) -> QueueId {
@@ -207,13 +221,13 @@ impl Lane {
         if held.is_open() {
             return Ok(held);
         }
-        let core = self.core;
+        let core = self.core();
         Err(DmaError::NotReady { core })
     }
 
     /// The same to ask what became of copies, also while none are taken.
     pub(super) fn hold_any<'a>(&'a self, links: &'a Links, by: Pid) -> Result<Held<'a>, DmaError> {
-        let core = self.core;
+        let core = self.core();
         let lock = self.ring.get().ok_or(DmaError::NotReady { core })?;
         // ORDER: before the lock is asked for, so that a failure that happens while this caller
         // stands in line is seen.

@@ -378,7 +378,7 @@ impl Dma {
     /// Programs the engines of rings that a request has wiped, as far as they ever were: also those
     /// whose own core is to be reset again, since the ring of the other one may open now.
     fn program_shared(&self, request: &Request) {
-        for (core, lane) in self.lanes(request.cores) {
+        for (core, lane) in self.own_lanes(request.cores) {
             let (profile, engine) = (self.links.profile, lane.queue().engine);
             if inits_h2t_engine(profile, core, request.cores, request.is_device)
                 && self.engine(engine).is_some_and(|engine| engine.is_up)
@@ -393,7 +393,12 @@ impl Dma {
     fn resume(&self, request: &Request, but: u32) -> Result<(), WaitOn> {
         let links = &self.links;
         for (core, lane) in self.lanes(request.cores & !but) {
-            lane.resume(links, || self.program_own(core))?;
+            lane.resume(links, || {
+                // Once for each core.
+                if lane.number() == core.index() {
+                    self.program_own(core);
+                }
+            })?;
         }
         Ok(())
     }

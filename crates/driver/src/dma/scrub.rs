@@ -42,8 +42,8 @@ use super::marker::Markers;
 use super::split::Run;
 use super::{Dma, DmaError};
 use crate::alloc::{AllocError, AllocRequest};
-use crate::chunk::ChunkRef;
-use crate::memory::CARVEOUT_SIZE_BYTES;
+
+use crate::memory::{CARVEOUT_SIZE_BYTES, OwnedPin};
 use crate::ring::{QueuePair, RingMemory, Staging, ring_descs};
 
 /// Engines that scrub a channel.
@@ -158,7 +158,7 @@ pub(crate) struct Scrub {
     engines: [EngineId; SCRUB_ENGINES],
     relays: Vec<Relay>,
     /// The channel's memory, the rings and the buffers.
-    chunks: Vec<ChunkRef>,
+    chunks: Vec<OwnedPin>,
 }
 
 /// One engine's part.

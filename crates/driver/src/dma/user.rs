@@ -14,8 +14,9 @@
 //! The driver's own queues are no queues of processes: every operation here refuses them.
 //!
 //! **Who owns what.** The process that set a queue up owns it until it exits; others may ring it
-//! (driver 2.27 does not look), but not set it up. The ring's memory is a chunk's: whoever calls
-//! keeps it alive.
+//! (driver 2.27 does not look), but not set it up. The ring's memory is a chunk's, and the queue
+//! [keeps the pins](Dma::queue_init_holding) on it for as long as its registers point there, whoever
+//! frees the chunk meanwhile (divergence `live-ring`). Without pins, whoever calls keeps it alive.
 //!
 //! **Locks.** One for each engine, held for some register writes and never across a wait. Those
 //! kick queues, whose work takes none of these.
@@ -23,21 +24,29 @@
 //! **What this does not do.** It never gives a queue back before its process exits: the command to
 //! do so succeeds and does nothing (driver 2.27). It does not wait for what is under way.
 
+mod error;
+mod exit;
+mod registers;
+
 use std::collections::BTreeMap;
 
-use glia_abi::addr::{BusAddr, RegOffset, Span};
-use glia_abi::arch::{Arch, ArchProfile};
-use glia_abi::handle::{EngineId, Pid, QueueId};
-use glia_abi::port::BadHostRange;
-use glia_abi::regs::{COUNT_MASK, QueueReg, RING_BASE_LOW_MASK, RingPointer};
+use glia_abi::addr::{BusAddr, Span};
+use glia_abi::arch::Arch;
+use glia_abi::handle::{Pid, QueueId};
+use glia_abi::regs::QueueReg;
 use glia_abi::sync::{Ordering, fence};
 use glia_abi::udma::{
-    BadTransferSize, Barrier, DESC_SIZE_BYTES, Direction, RING_ALIGN_BYTES, RING_DESCS_MAX,
-    RING_DESCS_MIN, Transfer,
+    Barrier, DESC_SIZE_BYTES, Direction, RING_ALIGN_BYTES, RING_DESCS_MAX, RING_DESCS_MIN, Transfer,
 };
 
+pub use error::QueueError;
+pub use exit::is_nx_queue;
+pub use registers::{EngineState, QueueRegisters};
+
+use super::Dma;
+use super::h2t::H2tUse;
 use super::scrub::SCRUB_QUEUE;
-use super::{Dma, DmaError};
+use crate::memory::OwnedPin;
 use crate::ring::{RingIndex, set_up, write};
 
 /// Descriptors of the ring that a queue is left with (driver 2.27, `NDMA_QUEUE_DUMMY_RING_SIZE`).
@@ -46,10 +55,6 @@ const DUMMY_DESCS: u32 = 64;
 const DESCS_STEP: u32 = 16;
 /// The revision of the DMA engines that the driver reports.
 pub const DMA_REVISION: u32 = 4;
-
-/// State of one side of an engine, and the request for another.
-const STATE: [u64; 2] = [0x0_0200, 0x2_0200];
-const CHANGE_STATE: [u64; 2] = [0x0_0204, 0x2_0204];
 
 /// What is known of an engine.
 #[derive(Default)]
@@ -60,9 +65,31 @@ pub(crate) struct Engine {
     pub(super) is_scrubbing: bool,
     /// By number: the queues that processes have set up.
     rings: BTreeMap<u32, UserRing>,
+    /// By number: the memory of queues that kept their ring when their process went.
+    kept: BTreeMap<u32, RingPins>,
 }
 
+/// What holds the chunks of a queue's two rings.
+pub type RingPins = [Option<OwnedPin>; 2];
+
 impl Engine {
+    /// Whether a process has set a queue up.
+    pub(super) fn has_ring(&self, number: u32) -> bool {
+        self.rings.contains_key(&number)
+    }
+
+    /// Takes what a queue keeps of a process that has gone.
+    pub(super) fn take_kept(&mut self, number: u32) -> Option<RingPins> {
+        self.kept.remove(&number)
+    }
+
+    /// Has a queue keep its rings.
+    pub(super) fn keep(&mut self, number: u32, pins: Option<RingPins>) {
+        if let Some(pins) = pins {
+            self.kept.insert(number, pins);
+        }
+    }
+
     /// Takes the queue for a scrub, unless it is a process's, or another scrub's.
     pub(super) fn claim_for_scrub(&mut self) -> Result<(), ()> {
         if self.is_scrubbing || self.rings.contains_key(&SCRUB_QUEUE) {
@@ -80,6 +107,7 @@ struct UserRing {
     sides: [Side; 2],
     /// Whether the driver may fill it.
     allocatable: bool,
+    pins: RingPins,
 }
 
 /// One side of a queue of a process.
@@ -114,25 +142,6 @@ pub struct RingRequest {
     pub descs: u32,
 }
 
-/// A queue as its registers have it, one side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueRegisters {
-    /// Raw status.
-    pub status: u32,
-    /// The ring's first byte.
-    pub base: BusAddr,
-    /// The ring's descriptors.
-    pub descs: u32,
-    /// The descriptor that is retired next.
-    pub head: u32,
-    /// One past the last descriptor that was announced.
-    pub tail: u32,
-    /// The completion ring's first byte.
-    pub completion_base: BusAddr,
-    /// Its head.
-    pub completion_head: u32,
-}
-
 /// How one side of a queue of a process stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserRingState {
@@ -146,128 +155,6 @@ pub struct UserRingState {
     pub ring_id: u32,
     /// Slots that can be taken; 0 where the driver cannot fill the ring.
     pub available: u32,
-}
-
-/// The state of an engine, by the numbers of the reference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EngineState {
-    /// 0: takes no work. A request only; such an engine is idle.
-    Disable = 0,
-    /// 1: has nothing to do.
-    Idle = 1,
-    /// 2: works.
-    Normal = 2,
-    /// 3: has given up.
-    Abort = 3,
-    /// 4: is being reset. Nothing asks for this or reports it.
-    Reset = 4,
-}
-
-/// Why a queue of a process was not set up, or not used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum QueueError {
-    /// `EINVAL`: the device has no such queue.
-    #[error("{queue} does not exist")]
-    NoQueue {
-        /// The queue.
-        queue: QueueId,
-    },
-    /// `EINVAL`: the device has no such engine.
-    #[error("{engine} does not exist")]
-    NoEngine {
-        /// The engine.
-        engine: EngineId,
-    },
-    /// `EALREADY`: the queue is the driver's own, or another process's.
-    #[error("{queue} has a ring already")]
-    Taken {
-        /// The queue.
-        queue: QueueId,
-    },
-    /// `EPERM`, as in the reference: the queue has no ring of a process.
-    #[error("no process has set {queue} up")]
-    NotSet {
-        /// The queue.
-        queue: QueueId,
-    },
-    /// `EPERM`, as in the reference: a ring's length is no multiple of 16.
-    #[error("a ring of {descs} descriptors is no multiple of {DESCS_STEP}")]
-    Uneven {
-        /// Descriptors asked for.
-        descs: u32,
-    },
-    /// `EPERM`, as in the reference: a ring begins within 256 bytes.
-    #[error("{at} is no multiple of {RING_ALIGN_BYTES}")]
-    Unaligned {
-        /// Where it would begin.
-        at: BusAddr,
-    },
-    /// `EINVAL`: no ring has so many descriptors.
-    #[error("a ring has {RING_DESCS_MIN} to {RING_DESCS_MAX} descriptors, not {descs}")]
-    Length {
-        /// Descriptors asked for.
-        descs: u32,
-    },
-    /// `EINVAL`: a ring leaves its chunk. (The reference does not look, but for completions.)
-    #[error("a ring of {descs} descriptors does not fit a chunk of {size_bytes} bytes")]
-    TooSmall {
-        /// Descriptors asked for.
-        descs: u32,
-        /// Bytes of the chunk.
-        size_bytes: u64,
-    },
-    /// `EPERM`, as in the reference: a ring for completions was asked for.
-    #[error("no completion ring can be attached")]
-    Completions,
-    /// `EPERM`: a doorbell would announce nothing, or more than the ring has. (Driver 2.24.7 stops
-    /// on an assertion for some of these.)
-    #[error("the {} doorbell of a ring of {descs} cannot announce {count}", direction.name())]
-    Doorbell {
-        /// Which side's.
-        direction: Direction,
-        /// Descriptors to announce.
-        count: u32,
-        /// Descriptors of the ring.
-        descs: u32,
-    },
-    /// `EINVAL`: the driver cannot keep the ring's books: its length is no power of two, or it may not
-    /// put descriptors there. (Driver 2.24.7 stops on an assertion.)
-    #[error("the driver does not fill the rings of {queue}")]
-    NotAllocatable {
-        /// The queue.
-        queue: QueueId,
-    },
-    /// `ENOMEM`: no slot is left.
-    #[error("{queue} has no room")]
-    NoRoom {
-        /// The queue.
-        queue: QueueId,
-    },
-    /// `EPERM`: a descriptor cannot say this size.
-    #[error(transparent)]
-    Size(#[from] BadTransferSize),
-    /// `EINVAL`: this generation does not know the barrier.
-    #[error("there is no such barrier on this generation")]
-    Barrier,
-    /// `EIO`: the ring is not in host memory.
-    #[error(transparent)]
-    Memory(#[from] BadHostRange),
-    /// No memory for the ring that the queue would be left with; the number is the cause's.
-    #[error(transparent)]
-    Dummy(#[from] DmaError),
-}
-
-/// Whether a queue belongs to the network accelerator of the instance, which keeps its ring when
-/// its process goes (driver 2.24.7).
-#[must_use]
-pub fn is_nx_queue(profile: &ArchProfile, queue: QueueId) -> bool {
-    const NX_QUEUE: u32 = 14;
-    let of_core = queue.engine.get() % 16;
-    let has_one = match profile.arch {
-        Arch::V2 => of_core < 11,
-        Arch::V3 | Arch::V4 => matches!(of_core, 0..=4 | 7 | 8),
-    };
-    queue.number == NX_QUEUE && has_one
 }
 
 impl Dma {
@@ -285,6 +172,21 @@ impl Dma {
         queue: QueueId,
         request: &QueueRequest,
     ) -> Result<(), QueueError> {
+        self.queue_init_holding(by, queue, request, [None, None])
+    }
+
+    /// As [`queue_init`](Self::queue_init), and keeps the pins of the rings' chunks until the queue's
+    /// registers point elsewhere. After a refusal they are let go at once.
+    ///
+    /// # Errors
+    /// As [`queue_init`](Self::queue_init).
+    pub fn queue_init_holding(
+        &self,
+        by: Pid,
+        queue: QueueId,
+        request: &QueueRequest,
+        pins: RingPins,
+    ) -> Result<(), QueueError> {
         let links = &self.links;
         if QueueReg::Drl
             .at(links.profile, queue, Direction::Tx)
@@ -292,7 +194,10 @@ impl Dma {
         {
             return Err(QueueError::NoQueue { queue });
         }
-        if self.lanes.iter().any(|lane| lane.queue() == queue) {
+        if self
+            .own_lanes(u32::MAX)
+            .any(|(_, lane)| lane.queue() == queue)
+        {
             return Err(QueueError::Taken { queue });
         }
         check(request)?;
@@ -303,7 +208,11 @@ impl Dma {
             .engine(queue.engine)
             .ok_or(QueueError::NoQueue { queue })?;
         let is_scrubbed_with = engine.is_scrubbing && queue.number == SCRUB_QUEUE;
+        let is_requested = self
+            .request_of(queue)
+            .is_some_and(|requested| requested.used_for == H2tUse::Copies || requested.owner != by);
         if is_scrubbed_with
+            || is_requested
             || engine
                 .rings
                 .get(&queue.number)
@@ -315,6 +224,7 @@ impl Dma {
             owner: by,
             sides: [Side::new(request.tx), Side::new(request.rx)],
             allocatable: request.allocatable,
+            pins,
         };
         for (direction, side) in Direction::BOTH.into_iter().zip(&ring.sides) {
             let base = side.base.unwrap_or(BusAddr::new(0));
@@ -327,7 +237,11 @@ impl Dma {
                 side.descs,
             );
         }
-        engine.rings.insert(queue.number, ring);
+        let before = engine.rings.insert(queue.number, ring);
+        let kept = engine.kept.remove(&queue.number);
+        // The last pin takes the lock of the device's memory: not under this one.
+        drop(engine);
+        drop((before, kept));
         Ok(())
     }
 
@@ -450,114 +364,6 @@ impl Dma {
         let ring = engine.rings.get(&queue.number)?;
         Some([ring.sides[0].state(), ring.sides[1].state()])
     }
-
-    /// A queue as its registers have it, TX and RX, whoever's it is.
-    ///
-    /// # Errors
-    /// [`QueueError::NoQueue`].
-    pub fn queue_registers(&self, queue: QueueId) -> Result<[QueueRegisters; 2], QueueError> {
-        let links = &self.links;
-        let side = |direction| -> Option<QueueRegisters> {
-            let read = |register: QueueReg| {
-                let at = register.at(links.profile, queue, direction)?;
-                Some(links.port.reg_read(at))
-            };
-            let address = |low: u32, high: u32| {
-                BusAddr::new(u64::from(low & RING_BASE_LOW_MASK) | u64::from(high) << 32)
-            };
-            let offset = |pointer: u32| RingPointer::from(pointer).offset();
-            Some(QueueRegisters {
-                status: read(QueueReg::Status)?,
-                base: address(read(QueueReg::DrbpLow)?, read(QueueReg::DrbpHigh)?),
-                descs: read(QueueReg::Drl)? & COUNT_MASK,
-                head: offset(read(QueueReg::Drhp)?),
-                tail: offset(read(QueueReg::Drtp)?),
-                completion_base: address(read(QueueReg::CrbpLow)?, read(QueueReg::CrbpHigh)?),
-                completion_head: offset(read(QueueReg::Crhp)?),
-            })
-        };
-        let sides = side(Direction::Tx).zip(side(Direction::Rx));
-        let (tx, rx) = sides.ok_or(QueueError::NoQueue { queue })?;
-        Ok([tx, rx])
-    }
-
-    /// The state of an engine, TX and RX: aborted if any of its parts is, else working if any is.
-    ///
-    /// # Errors
-    /// [`QueueError::NoEngine`].
-    pub fn engine_state(&self, engine: EngineId) -> Result<[EngineState; 2], QueueError> {
-        let registers = self.engine_registers(engine, STATE)?;
-        Ok(registers.map(|at| EngineState::of_register(self.links.port.reg_read(at))))
-    }
-
-    /// Asks both sides of an engine for a state. [`EngineState::Idle`] and [`EngineState::Reset`]
-    /// cannot be asked for; nothing is written then, and the answer is the same (driver 2.24.7).
-    ///
-    /// # Errors
-    /// [`QueueError::NoEngine`].
-    pub fn set_engine_state(&self, engine: EngineId, state: EngineState) -> Result<(), QueueError> {
-        let registers = self.engine_registers(engine, CHANGE_STATE)?;
-        let request = match state {
-            EngineState::Normal => 1 << 0,
-            EngineState::Disable => 1 << 1,
-            EngineState::Abort => 1 << 2,
-            EngineState::Idle | EngineState::Reset => return Ok(()),
-        };
-        for at in registers {
-            self.links.port.reg_write(at, request);
-        }
-        Ok(())
-    }
-
-    /// A process goes: nobody owns its queues any more, and those of compute engines get a ring that
-    /// is never filled. Queues of other engines, and [those](is_nx_queue) of the network accelerator,
-    /// keep their rings (driver 2.24.7; it keeps the owner, too).
-    pub fn process_exit(&self, by: Pid) {
-        let links = &self.links;
-        for id in (0..links.profile.engines).map(EngineId::new) {
-            let Some(mut engine) = self.engine(id) else {
-                continue;
-            };
-            let is_compute = id.get() < links.profile.h2t_engine_first;
-            engine.rings.retain(|&number, ring| {
-                if ring.owner != by {
-                    return true;
-                }
-                let queue = QueueId::new(id, number);
-                if is_compute && !is_nx_queue(links.profile, queue) {
-                    self.set_up_dummy(queue);
-                }
-                false
-            });
-        }
-    }
-
-    fn set_up_dummy(&self, queue: QueueId) {
-        let links = &self.links;
-        if let Some(ring) = self.dummy_ring.get() {
-            let base = links.profile.host_to_bus(*ring);
-            for direction in Direction::BOTH {
-                set_up(
-                    &*links.port,
-                    links.profile,
-                    queue,
-                    direction,
-                    base,
-                    DUMMY_DESCS,
-                );
-            }
-        }
-    }
-
-    fn engine_registers(
-        &self,
-        engine: EngineId,
-        offsets: [u64; 2],
-    ) -> Result<[RegOffset; 2], QueueError> {
-        let block = self.links.profile.engine_block(engine);
-        let block = block.ok_or(QueueError::NoEngine { engine })?;
-        Ok(offsets.map(|offset| RegOffset::new(block.get() + offset)))
-    }
 }
 
 /// The refusals that depend on nothing but the request, in the reference's order.
@@ -610,34 +416,6 @@ impl Side {
             acked: index.map_or(0, RingIndex::acked),
             ring_id: index.map_or(1, |index| index.ring_id().get()),
             available: index.map_or(0, RingIndex::available),
-        }
-    }
-}
-
-impl EngineState {
-    /// The state with this number.
-    #[must_use]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        Some(match raw {
-            0 => Self::Disable,
-            1 => Self::Idle,
-            2 => Self::Normal,
-            3 => Self::Abort,
-            4 => Self::Reset,
-            _ => return None,
-        })
-    }
-
-    /// The state that a register tells: two bits for each of completion, stream, data and
-    /// descriptors.
-    fn of_register(value: u32) -> Self {
-        let parts = [0, 4, 8, 12].map(|shift| value >> shift & 0b11);
-        if parts.contains(&2) {
-            Self::Abort
-        } else if parts.contains(&1) {
-            Self::Normal
-        } else {
-            Self::Idle
         }
     }
 }

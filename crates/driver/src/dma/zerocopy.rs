@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::completion;
-use glia_abi::handle::{CoreId, Pid, WorkerId};
+use glia_abi::handle::{CoreId, Pid, QueueId, WorkerId};
 use glia_abi::sched::Worker;
 use glia_abi::transport::{Caller, UserFault};
 
@@ -165,11 +165,25 @@ impl Dma {
     /// # Errors
     /// [`DmaError`]. Any part of the bytes may have been moved then, and nothing moves any more.
     pub fn zero_copy(&self, caller: &Caller<'_>, copy: &ZeroCopy<'_>) -> Result<(), DmaError> {
+        self.zero_copy_by(caller, copy, None)
+    }
+
+    /// As [`zero_copy`](Self::zero_copy), by a queue that was [asked for](super::h2t). None is the
+    /// core's own.
+    ///
+    /// # Errors
+    /// As [`zero_copy`](Self::zero_copy).
+    pub fn zero_copy_by(
+        &self,
+        caller: &Caller<'_>,
+        copy: &ZeroCopy<'_>,
+        queue: Option<QueueId>,
+    ) -> Result<(), DmaError> {
         self.check_zero_copy(copy)?;
         if copy.ops.iter().all(|op| op.size_bytes == 0) {
             return Ok(());
         }
-        self.zero_lane(copy.core, caller.pid)?
+        self.zero_lane(self.lane_for(copy.core, queue), caller.pid)?
             .zero_copy(caller.memory, copy)
     }
 
@@ -190,9 +204,25 @@ impl Dma {
         reply: Reply,
         chunk: Option<OwnedPin>,
     ) -> Result<(), DmaError> {
+        self.zero_copy_async_by(caller, copy, None, reply, chunk)
+    }
+
+    /// As [`zero_copy_async`](Self::zero_copy_async), by a queue that was [asked for](super::h2t).
+    /// None is the core's own.
+    ///
+    /// # Errors
+    /// As [`zero_copy_async`](Self::zero_copy_async).
+    pub fn zero_copy_async_by(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        copy: &ZeroCopy<'_>,
+        queue: Option<QueueId>,
+        reply: Reply,
+        chunk: Option<OwnedPin>,
+    ) -> Result<(), DmaError> {
         self.check_zero_copy(copy)?;
         let (completer, worker) = self.completer();
-        let mut ring = self.zero_lane(copy.core, caller.pid)?;
+        let mut ring = self.zero_lane(self.lane_for(copy.core, queue), caller.pid)?;
         ring.zero_copy_async(caller.memory, copy, reply, chunk)?;
         completer.flag(ring.lane.queue());
         self.links.port.attend(ring.lane.queue(), Some(worker));
@@ -231,7 +261,19 @@ impl Dma {
     /// # Errors
     /// [`DmaError::NotReady`] if the ring is not up, [`DmaError::NoMemory`].
     pub fn completion_queue(&self, core: CoreId) -> Result<ChunkRef, DmaError> {
-        let ring = self.zero_lane(core, super::NOBODY)?;
+        self.completion_queue_of(core, None)
+    }
+
+    /// The same of a queue that was [asked for](super::h2t). None is the core's own.
+    ///
+    /// # Errors
+    /// As [`completion_queue`](Self::completion_queue).
+    pub fn completion_queue_of(
+        &self,
+        core: CoreId,
+        queue: Option<QueueId>,
+    ) -> Result<ChunkRef, DmaError> {
+        let ring = self.zero_lane(self.lane_for(core, queue), super::NOBODY)?;
         let zero = ring.ring.zero_copies.as_deref();
         zero.map(ZeroCopies::completions)
             .ok_or(DmaError::NotReady { core })
@@ -245,10 +287,15 @@ impl Dma {
         copy.check()
     }
 
-    /// Takes a core's ring for zero copies of `by`. The first time it is given what they need. (The
+    fn lane_for(&self, core: CoreId, queue: Option<QueueId>) -> &Lane {
+        let asked_for = |queue| self.more_lanes().find(|lane| lane.queue() == queue);
+        let lane = queue.and_then(asked_for);
+        lane.unwrap_or_else(|| self.lane(core))
+    }
+
+    /// Takes a ring for zero copies of `by`. The first time it is given what they need. (The
     /// reference has that ready from the bring-up on.)
-    fn zero_lane(&self, core: CoreId, by: Pid) -> Result<Held<'_>, DmaError> {
-        let lane = self.lane(core);
+    fn zero_lane<'a>(&'a self, lane: &'a Lane, by: Pid) -> Result<Held<'a>, DmaError> {
         loop {
             let ring = lane.hold(&self.links, by)?;
             if ring.ring.zero_copies.is_some() {
@@ -275,7 +322,7 @@ impl Dma {
         let chunk = taking.latest().ok_or(DmaError::NotReady { core })?;
         let zero = ZeroCopies::new(self.limits, markers, (queue, chunk), words);
         ring.ring.zero_copies = Some(Box::new(zero.ok_or(DmaError::NotReady { core })?));
-        owned.add(core, taking.keep());
+        owned.add(lane, taking.keep());
         Ok(())
     }
 

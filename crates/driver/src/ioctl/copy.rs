@@ -8,7 +8,7 @@
 
 use glia_abi::addr::{HostPa, UserAddr};
 use glia_abi::errno::Errno;
-use glia_abi::handle::Channel;
+use glia_abi::handle::{Channel, CoreId};
 use glia_abi::ioctl::{
     MemBufCopy, MemBufCopy64, MemCopy, MemCopy64, MemCopyAsync, MemCopyAsync64, MemCopyAsyncWait,
     Memset, Memset64, pointer,
@@ -18,11 +18,12 @@ use glia_abi::usage::Category;
 
 use super::Call;
 use crate::alloc::AllocRequest;
-use crate::chunk::{Chunk, ChunkRef};
+use crate::chunk::Chunk;
 use crate::dma::{Place, WaitHandle};
+use crate::memory::Pinned;
 
 /// Bytes of the host buffer through which user memory reaches HBM (driver 2.27).
-const BOUNCE_SIZE_BYTES: u64 = 64 << 10;
+pub(super) const BOUNCE_SIZE_BYTES: u64 = 64 << 10;
 /// Bytes that pass through the driver's stack at a time between user and host memory.
 const STEP_BYTES: usize = 4096;
 
@@ -176,22 +177,33 @@ pub(crate) fn mem_buf_copy64(call: &Call<'_>) -> Result<(), Errno> {
 /// bits there: divergence `buffer-copy-size`.)
 fn buf_copy(call: &Call<'_>, argument: &MemBufCopy64) -> Result<(), Errno> {
     let pin = call.pin(argument.mem_handle)?;
-    pin.check_access(argument.offset, argument.size)?;
-    if argument.size == 0 {
+    let range = (argument.offset, argument.size);
+    let to_chunk = argument.copy_to_mem_handle != 0;
+    copy_buffer(call, &pin, range, pointer(argument.buffer), to_chunk)
+}
+
+/// A range of a pinned chunk (offset and size) from user memory, or to it.
+pub(super) fn copy_buffer(
+    call: &Call<'_>,
+    pin: &Pinned<'_>,
+    (offset_bytes, size_bytes): (u64, u64),
+    buffer: UserAddr,
+    to_chunk: bool,
+) -> Result<(), Errno> {
+    pin.check_access(offset_bytes, size_bytes)?;
+    if size_bytes == 0 {
         return Ok(());
     }
-    let to_chunk = argument.copy_to_mem_handle != 0;
     let record = pin.record();
-    let chunk = place(&record, argument.offset)?;
-    let buffer = pointer(argument.buffer);
+    let chunk = place(&record, offset_bytes)?;
     match record.location() {
         Location::Host => {
             let at = call.host_pa(&chunk)?;
-            call.copy_user(buffer, at, argument.size, to_chunk)
+            call.copy_user(buffer, at, size_bytes, to_chunk)
         }
         Location::Device => {
-            let bounce = Bounce::take(call, &record)?;
-            for (offset_bytes, size_bytes) in pieces(argument.size, BOUNCE_SIZE_BYTES) {
+            let bounce = Bounce::take(call, record.core(), BOUNCE_SIZE_BYTES)?;
+            for (offset_bytes, size_bytes) in pieces(size_bytes, BOUNCE_SIZE_BYTES) {
                 let piece = Place {
                     at: chunk.at.checked_add(offset_bytes).ok_or(Errno::EINVAL)?,
                     ..chunk
@@ -204,36 +216,37 @@ fn buf_copy(call: &Call<'_>, argument: &MemBufCopy64) -> Result<(), Errno> {
     }
 }
 
-/// The bounce buffer of one command.
-struct Bounce<'a> {
+/// The bounce buffer of one command. It is pinned: its handle can be learned, and freed.
+pub(super) struct Bounce<'a> {
     call: &'a Call<'a>,
-    chunk: ChunkRef,
-    record: Chunk,
+    pin: Pinned<'a>,
 }
 
 impl<'a> Bounce<'a> {
-    /// Takes the buffer, on the account of the core whose chunk is copied.
-    fn take(call: &'a Call<'a>, served: &Chunk) -> Result<Self, Errno> {
+    /// Takes the buffer, on the account of a core.
+    pub(super) fn take(call: &'a Call<'a>, core: CoreId, size_bytes: u64) -> Result<Self, Errno> {
         let request = AllocRequest {
-            core: served.core(),
+            core,
             lifespan: Lifespan::Local,
             category: Category::NCDEV_HOST,
             site: call.device.bounce_site,
             channel: Channel::new(0),
-            ..AllocRequest::host(BOUNCE_SIZE_BYTES)
+            ..AllocRequest::host(size_bytes)
         };
         let chunk = call.take(&request)?;
         call.driver.tell_taken(call.device, chunk);
-        let record = call.device.memory.chunk(chunk).ok_or(Errno::ENODEV)?;
-        Ok(Self {
-            call,
-            chunk,
-            record,
-        })
+        let pin = call.device.memory.pin(chunk);
+        let pin = pin.map_err(|_| Errno::ENODEV)?;
+        Ok(Self { call, pin })
+    }
+
+    /// Where it begins.
+    pub(super) fn place(&self) -> Result<Place, Errno> {
+        place(&self.pin.record(), 0)
     }
 
     /// Moves at most its own size between user memory and HBM.
-    fn copy(
+    pub(super) fn copy(
         &self,
         user: UserAddr,
         chunk: Place,
@@ -241,7 +254,7 @@ impl<'a> Bounce<'a> {
         to_chunk: bool,
     ) -> Result<(), Errno> {
         let Call { device, caller, .. } = self.call;
-        let here = place(&self.record, 0)?;
+        let here = self.place()?;
         let at = self.call.host_pa(&here)?;
         if to_chunk {
             self.call.copy_user(user, at, size_bytes, true)?;
@@ -257,7 +270,7 @@ impl<'a> Bounce<'a> {
 impl Drop for Bounce<'_> {
     fn drop(&mut self) {
         // Only a teardown of the device can have taken it, and then there is nothing to give back.
-        let _ = self.call.free(self.chunk, &self.record);
+        let _ = self.call.free(self.pin.chunk(), &self.pin.record());
     }
 }
 

@@ -9,7 +9,7 @@ use glia_abi::errno::Errno;
 use glia_abi::handle::DeviceId;
 use glia_abi::ioctl::{
     AppInfo, DeviceAppPid, DeviceBdf, DeviceBdfExt, DeviceGetAllAppsInfo, DeviceInfo, HostDeviceId,
-    Printk, pointer,
+    HostDeviceIdToRidMap, Printk, pointer, size_field,
 };
 
 use super::Call;
@@ -55,6 +55,22 @@ pub(crate) fn device_bdf_ext(call: &Call<'_>) -> Result<(), Errno> {
 pub(crate) fn host_device_id(call: &Call<'_>) -> Result<(), Errno> {
     let device_id = call.device.id.get();
     call.write(&HostDeviceId { device_id })
+}
+
+/// `HOST_DEVICE_ID_TO_RID_MAP`: of a machine that is in no pod, each device is its own routing id.
+/// (uncertain)
+pub(crate) fn host_device_id_to_rid_map(call: &Call<'_>) -> Result<(), Errno> {
+    if size_field(call.word) as usize != size_of::<HostDeviceIdToRidMap>() {
+        return Err(Errno::EINVAL);
+    }
+    let mut map = HostDeviceIdToRidMap {
+        count: call.driver.devices(),
+        ..HostDeviceIdToRidMap::default()
+    };
+    for (device, rid) in (0..map.count).zip(&mut map.rids) {
+        *rid = device;
+    }
+    call.write(&map)
 }
 
 /// `DEVICE_APP_PID`: the process in the first attach slot, 0 if it is free.

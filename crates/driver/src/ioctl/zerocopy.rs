@@ -6,7 +6,7 @@
 
 use ::zerocopy::{FromBytes, IntoBytes};
 use glia_abi::errno::Errno;
-use glia_abi::handle::{CoreId, QUEUES_PER_ENGINE};
+use glia_abi::handle::{CoreId, QUEUES_PER_ENGINE, QueueId};
 use glia_abi::ioctl::{
     ComplQueueRange, GetAsyncH2tDmaComplQueues, MemBufZerocopy64, MemBufZerocopy64Batches,
     ZerocopyBatch, ZerocopyOp, pointer,
@@ -16,6 +16,7 @@ use glia_abi::mem::Location;
 use super::Call;
 use super::copy::place;
 use crate::chunk::Chunk;
+use crate::dma::h2t::H2tUse;
 use crate::dma::zerocopy::{Reply, ZeroCopy, ZeroCopyOp};
 use crate::memory::{OwnedPin, Pinned};
 
@@ -38,7 +39,7 @@ pub(crate) fn mem_buf_zerocopy64(call: &Call<'_>) -> Result<(), Errno> {
         base: argument.offset,
         to_device: argument.is_copy_to_device != 0,
         bar4_wr_threshold: u64::from(argument.bar4_wr_threshold),
-        queue: argument.h2t_qid,
+        number: argument.h2t_qid,
         ops: vec![ZeroCopyOp {
             offset_bytes: 0,
             size_bytes: argument.size,
@@ -76,7 +77,7 @@ pub(crate) fn mem_buf_zerocopy64_batches(call: &Call<'_>) -> Result<(), Errno> {
             base: batch.mem_handle_offset,
             to_device: argument.is_copy_to_device != 0,
             bar4_wr_threshold: u64::from(batch.bar4_wr_threshold),
-            queue: argument.h2t_qid,
+            number: argument.h2t_qid,
             ops: ops.collect::<Result<_, _>>()?,
         };
         match argument.sequence_num {
@@ -116,8 +117,8 @@ fn checked_op(
     Ok(op)
 }
 
-/// `GET_ASYNC_H2T_DMA_COMPL_QUEUES`: where the completion queues of a core can be mapped. A core has
-/// one queue here; any other is `EINVAL`.
+/// `GET_ASYNC_H2T_DMA_COMPL_QUEUES`: where the completion queues of a core can be mapped: of its own
+/// queue, and of those that were asked for. Any other is `EINVAL`.
 pub(crate) fn get_async_h2t_dma_compl_queues(call: &Call<'_>) -> Result<(), Errno> {
     let mut argument: GetAsyncH2tDmaComplQueues = call.read()?;
     let core = CoreId::new(argument.nc_id);
@@ -126,10 +127,17 @@ pub(crate) fn get_async_h2t_dma_compl_queues(call: &Call<'_>) -> Result<(), Errn
         if argument.qid_bitmap >> number & 1 == 0 {
             continue;
         }
-        if number != queue.number {
-            return Err(Errno::EINVAL);
-        }
-        let chunk = call.device.dma.completion_queue(core)?;
+        let dma = &call.device.dma;
+        let chunk = if number == queue.number {
+            dma.completion_queue(core)?
+        } else {
+            let requested = dma.requested_queue(core, number);
+            let (queue, requested) = requested.ok_or(Errno::EINVAL)?;
+            if requested.used_for != H2tUse::Copies {
+                return Err(Errno::EINVAL);
+            }
+            dma.completion_queue_of(core, Some(queue))?
+        };
         let record = call.device.memory.chunk(chunk).ok_or(Errno::EINVAL)?;
         let range = argument.queues.get_mut(number as usize);
         *range.ok_or(Errno::EINVAL)? = ComplQueueRange {
@@ -151,7 +159,7 @@ struct Batch {
     to_device: bool,
     bar4_wr_threshold: u64,
     /// The caller's number for the queue.
-    queue: i32,
+    number: i32,
     ops: Vec<ZeroCopyOp>,
 }
 
@@ -166,14 +174,14 @@ impl Batch {
         if self.goes_through_bar4(call) {
             return self.store(call);
         }
-        self.check_queue(call)?;
+        let queue = self.queue(call)?;
         let copy = self.request()?;
-        Ok(call.device.dma.zero_copy(call.caller, &copy)?)
+        Ok(call.device.dma.zero_copy_by(call.caller, &copy, queue)?)
     }
 
     /// Has everything moved, and a completion posted when it is.
     fn copy_async(&self, call: &Call<'_>, reply: Reply, chunk: OwnedPin) -> Result<(), Errno> {
-        self.check_queue(call)?;
+        let queue = self.queue(call)?;
         let through_bar4 = call.device.dma.has_zero_copy() && self.goes_through_bar4(call);
         if through_bar4 {
             // Done, too, if there is then no room for the completion.
@@ -185,7 +193,7 @@ impl Batch {
             copy.ops = &[];
         }
         let dma = &call.device.dma;
-        Ok(dma.zero_copy_async(call.caller, &copy, reply, Some(chunk))?)
+        Ok(dma.zero_copy_async_by(call.caller, &copy, queue, reply, Some(chunk))?)
     }
 
     fn request(&self) -> Result<ZeroCopy<'_>, Errno> {
@@ -234,12 +242,27 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether the caller's queue is the one of the chunk's core.
-    fn check_queue(&self, call: &Call<'_>) -> Result<(), Errno> {
-        let queue = call.profile().h2t_queue(self.chunk.core());
-        let number = queue.and_then(|queue| i32::try_from(queue.number).ok());
-        let is_its = self.queue == DEFAULT_QUEUE || Some(self.queue) == number;
-        if is_its { Ok(()) } else { Err(Errno::ENOENT) }
+    /// The caller's queue, if it is one of the chunk's core and the caller's to use; `None` for the
+    /// core's own.
+    fn queue(&self, call: &Call<'_>) -> Result<Option<QueueId>, Errno> {
+        let (core, dma) = (self.chunk.core(), &call.device.dma);
+        let own = call.profile().h2t_queue(core);
+        let own = own.and_then(|queue| i32::try_from(queue.number).ok());
+        if self.number == DEFAULT_QUEUE || Some(self.number) == own {
+            return Ok(None);
+        }
+        let number = u32::try_from(self.number).map_err(|_| Errno::ENOENT)?;
+        let (queue, requested) = dma.requested_queue(core, number).ok_or(Errno::ENOENT)?;
+        if requested.used_for != H2tUse::Copies {
+            return Err(Errno::ENOENT);
+        }
+        if !dma.has_zero_copy() {
+            return Err(Errno::EINVAL);
+        }
+        if requested.owner != call.caller.pid {
+            return Err(Errno::ENOENT);
+        }
+        Ok(Some(queue))
     }
 }
 

@@ -128,13 +128,7 @@ impl QueuePair {
 
     /// Stops a queue and drops what it has to do.
     pub(crate) fn stop(&self, port: &dyn Port) {
-        let writes = [
-            (QueueReg::Cfg, QUEUE_CFG_RESET),
-            (QueueReg::SwCtrl, QUEUE_RESET_BIT),
-        ];
-        for direction in Direction::BOTH {
-            write_all(port, self.profile, self.queue, direction, &writes);
-        }
+        stop(port, self.profile, self.queue);
     }
 
     /// Lends the rings for a batch of exactly `pairs` pairs.
@@ -244,6 +238,17 @@ pub(crate) fn set_up(
         (QueueReg::Cfg, QUEUE_ENABLED),
     ];
     write_all(port, profile, queue, direction, &writes);
+}
+
+/// Stops a queue, both sides, and drops what it has to do.
+pub(crate) fn stop(port: &dyn Port, profile: &ArchProfile, queue: QueueId) {
+    let writes = [
+        (QueueReg::Cfg, QUEUE_CFG_RESET),
+        (QueueReg::SwCtrl, QUEUE_RESET_BIT),
+    ];
+    for direction in Direction::BOTH {
+        write_all(port, profile, queue, direction, &writes);
+    }
 }
 
 fn write_all(

@@ -29,7 +29,7 @@ fn every_command_is_told_with_its_class_and_its_answer() {
         (file, ioctl::MEM_FREE, CommandClass::Built, -14),
         (
             file,
-            ioctl::PROGRAM_ENGINE,
+            ioctl::SEMAPHORE_READ,
             CommandClass::Unimplemented,
             -22,
         ),

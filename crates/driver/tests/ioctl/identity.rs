@@ -5,7 +5,7 @@ use glia_abi::errno::Errno;
 use glia_abi::handle::FileId;
 use glia_abi::ioctl::{
     self, AppInfo, Crwl, DeviceAppPid, DeviceBdf, DeviceBdfExt, DeviceGetAllAppsInfo, DeviceInfo,
-    HostDeviceId, Printk,
+    HostDeviceId, HostDeviceIdToRidMap, Printk,
 };
 use glia_abi::transport::OpenMode;
 use zerocopy::{FromBytes, IntoBytes};
@@ -216,5 +216,25 @@ fn answers_that_cannot_be_written_are_faults() {
     for word in [ioctl::DEVICE_BDF_EXT, ioctl::DEVICE_GET_ALL_APPS_INFO] {
         let answer = client.raw_ioctl(file, word, read_only);
         assert_eq!(answer, Err(Errno::EFAULT), "{:?}", ioctl::name(word));
+    }
+}
+
+#[test]
+fn every_device_of_a_machine_in_no_pod_is_its_own_routing_id() {
+    for arch in [Arch::V2, Arch::V3, Arch::V4] {
+        let rig = Rig::pair(arch);
+        let client = Client::new(&rig, 7);
+        for mode in [OpenMode::WriteOnly, OpenMode::ReadWrite] {
+            let file = client.open(mode).unwrap();
+            let ask = |word| client.ioctl(file, word, HostDeviceIdToRidMap::default());
+            let word = ioctl::HOST_DEVICE_ID_TO_RID_MAP;
+            let map = ask(word).unwrap();
+            assert_eq!((map.count, &map.rids[..3]), (2, &[0, 1, 0][..]));
+            assert!(ask(word ^ 1 << 31).is_ok(), "known by its number");
+            for size in [4, 0x104] {
+                assert_eq!(ask(word ^ size << 16).map(drop), Err(Errno::EINVAL));
+            }
+            assert_eq!(client.raw_ioctl(file, word, NOWHERE), Err(Errno::EFAULT));
+        }
     }
 }

@@ -97,8 +97,8 @@ fn commands_that_are_not_built_and_words_of_nobody_are_invalid() {
     let rig = Rig::new(Arch::V2);
     let (client, file) = Client::attached(&rig, 7);
     let words = [
-        ioctl::PROGRAM_ENGINE,
-        ioctl::PROGRAM_ENGINE_NC64,
+        ioctl::SEMAPHORE_READ,
+        ioctl::EVENT_GET,
         ioctl::NC_MODEL_STARTED_COUNT,
         ioctl::MEM_BUF_ZEROCOPY64_2_24,
         ioctl::MEM_MC_GET_INFO ^ 4 << 16,

@@ -120,3 +120,25 @@ fn mappings_go_with_their_process() {
     assert_eq!(rig.memory().stats().held_chunks, 0);
     rig.driver.munmap(mine.map);
 }
+
+#[test]
+fn a_process_that_is_not_attached_maps_for_reading_until_it_unmaps() {
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (parent, file) = Client::attached(&rig, 7);
+        let handle = parent.alloc(file, host_memory(PAGE)).unwrap();
+        let at = parent.get_pa(file, handle).unwrap();
+        let child = Client::new(&rig, 8);
+        let grant = child.mmap(file, at, PAGE).unwrap();
+        assert!(!grant.writable);
+        child.flush(file);
+        parent.free(file, handle).unwrap();
+        assert_eq!(
+            rig.memory().stats().held_chunks,
+            1,
+            "its close ends nothing"
+        );
+        rig.driver.munmap(grant.map);
+        assert_eq!(rig.memory().stats().held_chunks, 0);
+    }
+}

@@ -10,7 +10,7 @@ use glia_abi::addr::{BusAddr, HostPa, RegOffset};
 use glia_abi::arch::{Arch, ArchProfile, MemoryLayout, Scale};
 use glia_abi::event::{Event, Ids, Sink};
 use glia_abi::fault::NoFaults;
-use glia_abi::handle::{DeviceId, PinId, QueueId, WorkerId};
+use glia_abi::handle::{DeviceId, EngineId, PinId, QueueId, WorkerId};
 use glia_abi::params::ModuleParams;
 use glia_abi::port::{
     BadBar4Range, BadHostRange, Budget, DmaMemory, HostMemory, MachineMemory, NotCompleted, Port,
@@ -137,6 +137,8 @@ pub(crate) struct TestPort {
     host: Arc<TestHost>,
     queues: Mutex<HashMap<QueueId, [Side; 2]>>,
     hbm: Mutex<BTreeMap<u64, Box<[u8; PAGE as usize]>>>,
+    /// What the registers of engines were given last.
+    registers: Mutex<BTreeMap<RegOffset, u32>>,
     /// Whether the engine works at the doorbell, or just when somebody waits.
     is_lazy: AtomicBool,
     /// Whether it does not work at all.
@@ -150,6 +152,13 @@ impl TestPort {
 
     pub(crate) fn set_stuck(&self, is_stuck: bool) {
         self.is_stuck.store(is_stuck, Ordering::Relaxed);
+    }
+
+    /// What a register of an engine was given last; `offset` counts from the engine's block.
+    pub(crate) fn engine_register(&self, engine: u32, offset: u64) -> Option<u32> {
+        let block = self.profile.engine_block(EngineId::new(engine)).unwrap();
+        let at = RegOffset::new(block.get() + offset);
+        self.registers.lock().unwrap().get(&at).copied()
     }
 
     pub(crate) fn peek(&self, at: BusAddr, size_bytes: u64) -> Vec<u8> {
@@ -205,8 +214,33 @@ impl TestPort {
 }
 
 impl Port for TestPort {
-    fn reg_read(&self, _at: RegOffset) -> u32 {
-        NO_REGISTER
+    fn reg_read(&self, at: RegOffset) -> u32 {
+        let Place::Queue {
+            queue,
+            direction,
+            offset,
+        } = Place::of(self.profile, at)
+        else {
+            return self
+                .registers
+                .lock()
+                .unwrap()
+                .get(&at)
+                .copied()
+                .unwrap_or(NO_REGISTER);
+        };
+        let queues = self.queues.lock().unwrap();
+        let Some(side) = queues.get(&queue).map(|sides| &sides[direction.index()]) else {
+            return 0;
+        };
+        match QueueReg::of_offset(direction, offset) {
+            Some(QueueReg::DrbpLow) => side.base as u32,
+            Some(QueueReg::DrbpHigh) => (side.base >> 32) as u32,
+            Some(QueueReg::Drl) => side.descs as u32,
+            Some(QueueReg::Drhp) => side.done.checked_rem(side.descs).unwrap_or(0) as u32,
+            Some(QueueReg::Drtp) => side.announced.checked_rem(side.descs).unwrap_or(0) as u32,
+            _ => 0,
+        }
     }
 
     fn reg_write(&self, at: RegOffset, value: u32) {
@@ -216,6 +250,9 @@ impl Port for TestPort {
             offset,
         } = Place::of(self.profile, at)
         else {
+            if let Place::Engine { .. } = Place::of(self.profile, at) {
+                self.registers.lock().unwrap().insert(at, value);
+            }
             return;
         };
         let mut queues = self.queues.lock().unwrap();
@@ -365,6 +402,7 @@ impl Rig {
             host: Arc::clone(&host),
             queues: Mutex::default(),
             hbm: Mutex::default(),
+            registers: Mutex::default(),
             is_lazy: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
         });

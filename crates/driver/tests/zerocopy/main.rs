@@ -11,5 +11,6 @@ mod cuts;
 mod ends;
 mod failures;
 mod orders;
+mod queues;
 mod rig;
 mod synchronous;

@@ -16,6 +16,7 @@ use glia_device::{
     InlineSched, PinLayout,
 };
 use glia_driver::alloc::AllocRequest;
+use glia_driver::chunk::ChunkRef;
 use glia_driver::dma::zerocopy::{Reply, ZeroCopy, ZeroCopyLimits, ZeroCopyOp};
 use glia_driver::dma::{Dma, DmaConfig, DmaError, Platform, QueueState};
 use glia_driver::memory::{DeviceMemory, MemoryConfig};
@@ -250,11 +251,20 @@ impl Rig {
 
     /// The completion queue of a core, mapped.
     pub(crate) fn completions_of(&self, core: CoreId) -> Arc<dyn Mapping> {
-        let chunk = self.dma.completion_queue(core).unwrap();
+        self.mapping_of(self.dma.completion_queue(core).unwrap())
+    }
+
+    /// A completion queue's chunk, mapped.
+    pub(crate) fn mapping_of(&self, chunk: ChunkRef) -> Arc<dyn Mapping> {
         let record = self.memory.chunk(chunk).unwrap();
         assert_eq!(record.size_bytes(), 28_672);
         let at = self.layout.profile().bus_to_host(record.at()).unwrap();
         self.host.mapping(at, record.size_bytes(), true).unwrap()
+    }
+
+    /// Bytes of host memory that are taken.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        self.memory.stats().host_bytes
     }
 
     pub(crate) fn hbm_bytes(&self, offset_bytes: u64, size: usize) -> Vec<u8> {
