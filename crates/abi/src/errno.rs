@@ -53,7 +53,7 @@ pub enum Errno {
 
 impl Errno {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::EPERM,
         Self::ENOENT,
         Self::EINTR,
@@ -69,6 +69,8 @@ impl Errno {
         Self::ENODEV,
         Self::EINVAL,
         Self::EMFILE,
+        Self::ENOTTY,
+        Self::EFBIG,
         Self::EBADMSG,
         Self::ETIMEDOUT,
         Self::EALREADY,
