@@ -8,7 +8,7 @@ use glia_abi::errno::Errno;
 use glia_abi::event::Event;
 use glia_abi::fault::{FaultKind, FaultRule, Trigger};
 use glia_abi::handle::CoreId;
-use glia_abi::sched::{Micros, Poll, Sched};
+use glia_abi::sched::{Micros, Sched};
 use glia_device::{PinLayout, VirtualSched};
 use glia_driver::dma::zerocopy::{Reply, ZeroCopy, ZeroCopyLimits};
 
@@ -33,15 +33,9 @@ fn fault(kind: FaultKind, nth: u64) -> FaultRule {
     }
 }
 
-/// Lets time pass, and whatever is due.
-fn pass(rig: &Rig, length: Micros) {
-    let on = rig.sched.wait_on();
-    let _ = rig.sched.block(on, &mut || Poll::Pending, Some(length));
-}
-
 fn assert_still(rig: &Rig, what: &str) {
     let at_the_end = rig.hbm_bytes(0, SIZE);
-    pass(rig, Micros(1_000_000));
+    rig.pass(Micros(1_000_000));
     assert!(rig.hbm_bytes(0, SIZE) == at_the_end, "{what}");
     rig.assert_at_rest();
 }
@@ -70,7 +64,7 @@ fn nothing_is_written_after_the_completion_of_a_request_that_was_cut_short() {
             rig.begin(true, &source, 1).unwrap();
             let mut ends = completions.all();
             while ends.is_empty() {
-                pass(&rig, Micros(1));
+                rig.pass(Micros(1));
                 ends = completions.all();
             }
             assert_eq!(ends, [(1, i64::from(Errno::EBUSY.ret()))]);
@@ -126,7 +120,7 @@ fn a_ring_that_is_held_does_not_keep_the_worker_from_the_others() {
         assert_eq!(copied.unwrap_err().errno(), Errno::ETIMEDOUT);
     };
     let neighbour = || {
-        pass(&rig, Micros(200));
+        rig.pass(Micros(200));
         let ops = [part(&source, 0, 100_000, 1 << 20)];
         let copy = ZeroCopy {
             core: other,
@@ -144,7 +138,7 @@ fn a_ring_that_is_held_does_not_keep_the_worker_from_the_others() {
         let words = queue.words(0, SIZE_BYTES).unwrap();
         let mut consumer = Consumer::attach(words).unwrap();
         while consumer.take(words).is_none() {
-            pass(&rig, Micros(10));
+            rig.pass(Micros(10));
         }
         *took.lock().unwrap() = Micros(rig.sched.now().micros() - began.micros());
     };
@@ -178,7 +172,7 @@ fn never_more_is_pinned_than_the_budget_allows() {
     }
     let mut ends = Vec::new();
     while ends.len() < 4 {
-        pass(&rig, Micros(1));
+        rig.pass(Micros(1));
         let (pinned_bytes, counted) = (rig.host.pinned_bytes(), rig.queue().pinned_pages);
         assert!(pinned_bytes <= 256 * 4096, "{pinned_bytes}");
         assert!(

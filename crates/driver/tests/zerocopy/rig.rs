@@ -9,7 +9,7 @@ use glia_abi::event::{Detail, Event, Ids, Sink};
 use glia_abi::fault::{FaultPlan, Faults};
 use glia_abi::handle::{CoreId, DeviceId, Pid};
 use glia_abi::port::{MachineMemory, Port};
-use glia_abi::sched::{Sched, Tick};
+use glia_abi::sched::{Micros, Poll, Sched, Tick};
 use glia_abi::transport::{Caller, Lent, Mapping, UserBuffer, user_addr};
 use glia_device::{
     AddressSpace, Device, DeviceConfig, EngineOrder, EngineTiming, HostArena, HostConfig,
@@ -20,6 +20,8 @@ use glia_driver::chunk::ChunkRef;
 use glia_driver::dma::zerocopy::{Reply, ZeroCopy, ZeroCopyLimits, ZeroCopyOp};
 use glia_driver::dma::{Dma, DmaConfig, DmaError, Platform, QueueState};
 use glia_driver::memory::{DeviceMemory, MemoryConfig};
+
+use crate::watch::Watch;
 
 pub(crate) const DEVICE: DeviceId = DeviceId::new(0);
 pub(crate) const CORE: CoreId = CoreId::new(0);
@@ -56,6 +58,7 @@ pub(crate) struct Plan {
     /// A seed for engines of weak order.
     pub(crate) weak: Option<u64>,
     pub(crate) sched: Arc<dyn Sched>,
+    pub(crate) platform: Platform,
 }
 
 impl Plan {
@@ -67,6 +70,7 @@ impl Plan {
             timing: false,
             weak: None,
             sched: Arc::new(InlineSched::new()),
+            platform: Platform::Hardware,
         }
     }
 }
@@ -81,6 +85,8 @@ pub(crate) struct Rig {
     /// Where the chunk lies, and its bytes as the device has them.
     pub(crate) at: BusAddr,
     pub(crate) hbm: Arc<dyn Mapping>,
+    /// Between the driver and its device.
+    pub(crate) watch: Arc<Watch>,
     device: Arc<Device>,
     memory: Arc<DeviceMemory>,
     layout: MemoryLayout,
@@ -125,11 +131,13 @@ impl Rig {
         let config = DmaConfig {
             device: DEVICE,
             profile: layout.profile(),
-            platform: Platform::Hardware,
+            platform: plan.platform,
             zero_copy: plan.limits,
         };
-        let bytes: Arc<dyn MachineMemory> = Arc::clone(&host) as _;
-        let port: Arc<dyn Port> = Arc::clone(&device) as _;
+        let watch = Watch::new(layout.profile(), Arc::clone(&device), Arc::clone(&host));
+        let watch = Arc::new(watch);
+        let bytes: Arc<dyn MachineMemory> = Arc::clone(&watch) as _;
+        let port: Arc<dyn Port> = Arc::clone(&watch) as _;
         let dma = Dma::new(
             config,
             port,
@@ -145,6 +153,7 @@ impl Rig {
         let at = memory.chunk(chunk).unwrap().at();
         let hbm = device.mapping(at, CHUNK).unwrap();
         heard.take();
+        watch.take();
         Self {
             faults,
             heard,
@@ -154,6 +163,7 @@ impl Rig {
             dma: Arc::new(dma),
             at,
             hbm,
+            watch,
             device,
             memory,
             layout,
@@ -271,6 +281,12 @@ impl Rig {
         let mut bytes = vec![0; size];
         self.hbm.read(offset_bytes, &mut bytes).unwrap();
         bytes
+    }
+
+    /// Lets time pass, and whatever is due.
+    pub(crate) fn pass(&self, length: Micros) {
+        let on = self.sched.wait_on();
+        let _ = self.sched.block(on, &mut || Poll::Pending, Some(length));
     }
 
     pub(crate) fn queue(&self) -> QueueState {

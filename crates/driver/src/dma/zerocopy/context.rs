@@ -299,7 +299,8 @@ impl ZeroCopies {
         }
     }
 
-    /// Since when this batch has been the one that is waited for.
+    /// Since when this batch has been the one that is waited for. One that is staged again is
+    /// another batch; what is staged behind it does not put off the end of its wait.
     pub(super) fn awaited_since(&mut self, staged: &Staged, now: Tick) -> Tick {
         match self.awaited {
             Some((first, since)) if first == staged.first => since,
@@ -308,11 +309,6 @@ impl ZeroCopies {
                 now
             }
         }
-    }
-
-    /// The wait for a batch begins anew.
-    pub(super) fn wait_anew(&mut self) {
-        self.awaited = None;
     }
 
     /// The oldest submitted context: its slot, and if the engine has it, how it was staged and how

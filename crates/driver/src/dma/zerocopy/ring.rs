@@ -293,7 +293,6 @@ impl Held<'_> {
             let by = context.request.account.by;
             lost.extend(context.ends.map(|ends| (by, ends)));
         }
-        zero.wait_anew();
         for (by, ends) in lost {
             self.end(by, *ends, Err(errno));
         }
@@ -622,7 +621,6 @@ impl Held<'_> {
             context.fence = Fence::Wanted;
         }
         context.state = State::Submitted(part, staged, retries);
-        zero.wait_anew();
         Ok(())
     }
 
