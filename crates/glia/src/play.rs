@@ -273,28 +273,28 @@ struct Object {
 
 /// What the runtime gave.
 enum Memory {
-    Tensor(Tensor),
+    /// With the allocation behind it.
+    Tensor(Tensor, Dmem),
     Block(Dmem),
 }
 
 impl Memory {
     fn block(&self) -> &Dmem {
         match self {
-            Self::Tensor(tensor) => tensor.memory(),
-            Self::Block(block) => block,
+            Self::Tensor(_, block) | Self::Block(block) => block,
         }
     }
 
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
         match self {
-            Self::Tensor(tensor) => tensor.write(offset_bytes, bytes),
+            Self::Tensor(tensor, _) => tensor.write(offset_bytes, bytes),
             Self::Block(block) => block.write(offset_bytes, bytes),
         }
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
         match self {
-            Self::Tensor(tensor) => tensor.read(offset_bytes, into),
+            Self::Tensor(tensor, _) => tensor.read(offset_bytes, into),
             Self::Block(block) => block.read(offset_bytes, into),
         }
     }
@@ -372,8 +372,10 @@ impl Player {
         let is_device = alloc.location == Location::Device;
         if is_device && alloc.usage == MemUsage::Tensor && alloc.align_bytes == 0 {
             let (place, bytes) = (Placement::Device, alloc.size_bytes);
-            return Tensor::allocate(&self.runtime, core, place, bytes, alloc.name)
-                .map(Memory::Tensor);
+            let tensor = Tensor::allocate(&self.runtime, core, place, bytes, alloc.name)?;
+            // One that was allocated has an allocation.
+            let block = tensor.memory().cloned().ok_or(RuntimeError::Gone)?;
+            return Ok(Memory::Tensor(tensor, block));
         }
         let spec = AllocSpec {
             size_bytes: alloc.size_bytes,

@@ -8,7 +8,8 @@
 //! - a ring of [events](Event), the newest of which are kept.
 //!
 //! Everything that is shown is computed from the ledger: the [table](UsageTable) of who holds what,
-//! and the [report](OomReport) of an allocation that failed; each as data and as text.
+//! the [report](OomReport) of an allocation that failed, and the [block](ModelReport) of a loaded
+//! model; each as data and as text. The events are data, and a [table with commas](events_csv).
 //!
 //! The invariant: the parts sum to the totals. A core's total is the sum of its usages; a channel's
 //! bytes are the sum of its live allocations. Only device memory counts; host memory is in the
@@ -20,10 +21,13 @@
 //!
 //! **Locks.** One plain mutex, let go before the caller does anything else.
 
+mod column;
+mod csv;
 mod events;
 mod ledger;
 mod line;
 mod list;
+mod model;
 mod report;
 mod size;
 mod table;
@@ -36,10 +40,12 @@ use glia_abi::handle::{CoreId, DeviceId};
 use events::EventRing;
 use ledger::Ledger;
 
+pub use csv::events_csv;
 pub use events::{Action, Event};
 pub use ledger::{Allocation, ModelId, UsageBytes};
 pub(crate) use line::Level;
 pub use line::{Log, LogContext};
+pub use model::ModelReport;
 pub(crate) use report::host_failure;
 pub use report::{OomReport, ReportProfile};
 pub use size::printed;
@@ -95,6 +101,24 @@ impl Dml {
     #[must_use]
     pub fn table(&self) -> UsageTable {
         self.books().ledger.table(self.device)
+    }
+
+    /// What a model on a core owns.
+    pub(crate) fn model_report(&self, id: ModelId, core: CoreId) -> ModelReport {
+        let table = self.table();
+        let usage = table.core(core);
+        let models = usage.into_iter().flat_map(|core| &core.models);
+        let model = models.into_iter().find(|model| model.id == id);
+        ModelReport {
+            device: self.device,
+            core,
+            core_present: usage.map_or_else(UsageBytes::default, |core| core.present),
+            model: model.cloned().unwrap_or_else(|| ModelUsage {
+                id,
+                name: String::new(),
+                present: UsageBytes::default(),
+            }),
+        }
     }
 
     /// The events that are kept, oldest first.

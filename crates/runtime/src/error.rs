@@ -1,12 +1,17 @@
 //! What can go wrong in the runtime.
 
+use std::fmt;
+
+use glia_abi::addr::BusAddr;
 use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
+use glia_abi::transport::MappingError;
 
 use crate::dml::OomReport;
 use crate::ndl::NdlError;
+use crate::scratchpad::ScratchVariable;
 
 /// Why a call of the runtime failed. [`status`](Self::status) is the code that the C API gives.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +91,127 @@ pub enum RuntimeError {
         /// Which device.
         device: DeviceId,
     },
+    /// No such placement: 0 and 1 are; 2 was taken away with runtime 2.32.
+    #[error("placement {number} does not exist: 0 is the device, 1 the host")]
+    NoPlacement {
+        /// The number given.
+        number: u32,
+    },
+    /// Two device tensors are copied between only if they are on the same HBM.
+    #[error("a copy from {from} to {to} is not possible: they are not the same HBM")]
+    OtherHbm {
+        /// Where the source is.
+        from: Hbm,
+        /// Where the target is.
+        to: Hbm,
+    },
+    /// The tensor has no bytes in HBM.
+    #[error("tensor {name:?} is not in device memory")]
+    NotOnDevice {
+        /// Its name.
+        name: String,
+    },
+    /// A batch copy without a batch.
+    #[error("there is no batch")]
+    NoBatches,
+    /// The batches of one copy are of tensors on several devices.
+    #[error("one batch copy takes tensors of one device, and there are {device} and {other}")]
+    OtherDevice {
+        /// That of the first batch.
+        device: DeviceId,
+        /// That of another one.
+        other: DeviceId,
+    },
+    /// The driver refused a batch copy.
+    #[error("batch {direction}: {source}")]
+    Batch {
+        /// "copyin" or "copyout".
+        direction: &'static str,
+        /// What the driver answered.
+        source: NdlError,
+    },
+    /// An access to the caller's buffer failed.
+    #[error("the attached buffer: {source}")]
+    Attached {
+        /// Why.
+        source: MappingError,
+    },
+    /// A set has no tensor of this name.
+    #[error("the set has no tensor {name:?}")]
+    NoTensor {
+        /// The name asked for.
+        name: String,
+    },
+    /// A variable of the scratchpad ends beyond 64 bits.
+    #[error("a scratchpad variable of {} bytes at offset {} does not fit 64 bits", .0.size_bytes, .0.offset_bytes)]
+    ScratchVariable(ScratchVariable),
+    /// A model needs more of the scratchpad than a core can have.
+    #[error(
+        "{need_bytes} bytes of scratchpad are more than {pages_max} pages of {page_size_bytes} bytes"
+    )]
+    ScratchpadPages {
+        /// Bytes that the model needs.
+        need_bytes: u64,
+        /// Bytes of a page.
+        page_size_bytes: u64,
+        /// Pages that a core can have.
+        pages_max: u64,
+    },
+    /// A contiguous scratchpad cannot grow as far as a model needs.
+    #[error(
+        "{device}, {core}: the contiguous scratchpad ends at {have_bytes} bytes, and {need_bytes} are needed"
+    )]
+    ScratchpadCeiling {
+        /// Which device.
+        device: DeviceId,
+        /// The core that it is charged to.
+        core: CoreId,
+        /// Bytes that the model needs.
+        need_bytes: u64,
+        /// Bytes that there are.
+        have_bytes: u64,
+    },
+    /// The driver put a page of the scratchpad where none can be.
+    #[error("{device}: the driver gave a scratchpad page at {pa}, where it cannot be")]
+    ScratchpadMisplaced {
+        /// Which device.
+        device: DeviceId,
+        /// The page.
+        pa: BusAddr,
+    },
+    /// Outputs were not complete in time.
+    #[error("{count} of {expected} outputs were complete in time")]
+    Incomplete {
+        /// Outputs that were complete.
+        count: u64,
+        /// Outputs that were expected.
+        expected: u64,
+    },
+    /// The runtime has not been initialised.
+    #[error("NRT uninitialized")]
+    Uninitialized,
+    /// The runtime has been closed.
+    #[error("NRT already closed")]
+    Closed,
+    /// The process is a fork of the one that initialised the runtime, or the runtime is initialised
+    /// a second time.
+    #[error("Incompatible runtime state")]
+    WrongState,
+}
+
+/// Where the bytes of a tensor are, as far as a copy between two must know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hbm {
+    /// The device.
+    pub device: DeviceId,
+    /// Its channel.
+    pub channel: Channel,
+}
+
+impl fmt::Display for Hbm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.device, self.channel)
+    }
 }
 
 impl RuntimeError {
@@ -93,15 +219,32 @@ impl RuntimeError {
     #[must_use]
     pub const fn status(&self) -> NrtStatus {
         match self {
-            Self::DeviceMemory(_) | Self::HostTensor { .. } => NrtStatus::Resource,
+            Self::DeviceMemory(_)
+            | Self::HostTensor { .. }
+            | Self::ScratchpadPages { .. }
+            | Self::ScratchpadCeiling { .. } => NrtStatus::Resource,
             Self::HostMemory { .. } => NrtStatus::FailHostMemAlloc,
-            Self::Driver(_) => NrtStatus::Failure,
+            Self::Driver(_)
+            | Self::Batch { .. }
+            | Self::ScratchpadMisplaced { .. }
+            | Self::NoTensor { .. }
+            | Self::WrongState => NrtStatus::Failure,
             Self::UsageRefused { .. }
             | Self::NoDevice { .. }
             | Self::NoCore { .. }
             | Self::NoChannel { .. }
             | Self::TooLarge { .. }
+            | Self::NoPlacement { .. }
+            | Self::Attached { .. }
+            | Self::ScratchVariable(_)
+            | Self::OtherHbm { .. }
+            | Self::NotOnDevice { .. }
+            | Self::NoBatches
+            | Self::OtherDevice { .. }
             | Self::OutOfBounds { .. } => NrtStatus::Invalid,
+            Self::Incomplete { .. } => NrtStatus::Timeout,
+            Self::Uninitialized => NrtStatus::Uninitialized,
+            Self::Closed => NrtStatus::Closed,
             Self::Gone => NrtStatus::InvalidHandle,
         }
     }

@@ -8,32 +8,53 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`runtime`] | opens devices, keeps the allocators that live with a core, loads models |
-//! | [`tensor`] | named bytes on a core: the public unit of memory |
-//! | [`dmem`] | allocations: usage to category, alignment, references, staged copies |
-//! | [`dml`] | the ledger of live bytes, the ring of events, the out-of-memory report |
+//! | [`process`] | the one runtime of a process, and the gate before every call |
+//! | [`runtime`] | opens devices, keeps the allocators that live with a core |
+//! | [`config`] | what it is told when it is opened, from code or from the environment |
+//! | [`model`] | loaded models: what they own |
+//! | [`tensor`] | named bytes on a core, the public unit of memory: views, fences, batches, sets |
+//! | [`scratchpad`] | memory that the models of a core take turns to use |
+//! | [`dmem`] | allocations: usage to category, alignment, references, copies |
+//! | [`dml`] | the ledger of live bytes, the ring of events, the reports |
+//! | [`stats`] | bytes in use on a core, and the most that can be |
+//! | [`trace`] | payloads of the reference's trace events |
 //! | [`ndl`] | one typed call for each ioctl, and the copy buffer of each core |
 //! | [`error`] | what can go wrong, and the status that each case answers |
 //!
 //! The runtime reaches the driver through [`Transport`](glia_abi::transport::Transport) alone. It
-//! reads no clock and writes to no file: time, process numbers and the places that log lines and
-//! events go to are given by whoever opens it ([`dml::Log`], [`RuntimeConfig::sink`]).
+//! reads no clock, no environment, and writes to no file: time, process numbers, variables and the
+//! places that log lines and events go to are given by whoever opens it ([`dml::Log`],
+//! [`RuntimeConfig::sink`], [`RuntimeConfig::from_env`]).
 //!
-//! **What this does not do.** It runs no models. A core here is a physical one. Scratchpad, zero
-//! copy and batches are absent.
+//! **What this does not do.** It runs no models: whoever does says when a model is loaded
+//! ([`Model::log_usage`]), what it is reading and writing ([`tensor::Fence`]) and which outputs are
+//! complete. A core here is a physical one; the size of a logical core counts for the scratchpad and
+//! in reports. There is no address of a tensor in the program (`nrt_tensor_get_va`), no dmabuf, and
+//! nobody writes traces of the reference's format. Fills, copies between tensors, batches and copies
+//! by the caller's pages tell no events of the runtime; those of the driver tell of them.
 //!
-//! **Locks.** The copy buffer of a core is held across waits and so is a
-//! [`SleepLock`](glia_abi::sched::SleepLock); ledger and allocator lists have plain mutexes, which
-//! are let go before any call into the driver.
+//! **Locks.** The copy buffer of a core and its scratchpad are held across waits and so are
+//! [`SleepLock`](glia_abi::sched::SleepLock)s, the scratchpad before the buffer; the fences of
+//! tensors are waited for before either. Ledger, allocator lists and the counts of fences have plain
+//! mutexes, which are let go before any call into the driver.
 
+pub mod config;
 pub mod dmem;
 pub mod dml;
 pub mod error;
+pub mod model;
 pub mod ndl;
+pub mod process;
 pub mod runtime;
+pub mod scratchpad;
+pub mod stats;
 pub mod tensor;
+pub mod trace;
 
+pub use config::RuntimeConfig;
 pub use dmem::{AllocSpec, Dmem};
 pub use error::RuntimeError;
-pub use runtime::{Core, Model, Runtime, RuntimeConfig};
-pub use tensor::{Placement, Tensor};
+pub use model::Model;
+pub use runtime::{Core, Runtime};
+pub use scratchpad::ScratchVariable;
+pub use tensor::{Placement, Tensor, TensorSet};

@@ -25,6 +25,7 @@ use glia_abi::addr::BusAddr;
 use glia_abi::arch::{Arch, ArchProfile};
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle};
+use glia_abi::insight::PoolSnapshot;
 use glia_abi::ioctl::{self, feature};
 use glia_abi::mem::Location;
 use glia_abi::sched::{Sched, SleepLock};
@@ -37,7 +38,7 @@ pub(crate) use transfer::mapped;
 pub use transfer::{
     COPY_BUFFER_HALF_BYTES, COPY_BUFFER_SIZE_BYTES, CopyBuffer, Transfer, WaitHandle,
 };
-pub use zero_copy::{Completions, ZeroCopyBatch, ZeroCopyOp};
+pub use zero_copy::{Completions, LentBatch, LentOp, ZeroCopyBatch, ZeroCopyOp};
 
 /// What the driver must be able to do: asynchronous copies, allocations that carry a category, and
 /// the 64-bit forms.
@@ -74,6 +75,8 @@ pub struct Device {
     transport: Arc<dyn Transport>,
     id: DeviceId,
     arch: Arch,
+    /// Of the driver.
+    features: u64,
     control: Node,
     work: Node,
     copy_buffers: Vec<SleepLock<CopyBuffer>>,
@@ -124,11 +127,12 @@ impl Device {
             transport,
             id,
             arch: Arch::V2,
+            features: 0,
             control,
             work,
             copy_buffers: Vec::new(),
         };
-        device.arch = device.negotiate()?;
+        (device.arch, device.features) = device.negotiate()?;
         for core in 0..device.profile().cores {
             device.add_copy_buffer(CoreId::new(core))?;
         }
@@ -248,61 +252,16 @@ impl Device {
         mapping.map_err(|errno| self.refused("mmap", errno))
     }
 
-    /// Copies between two chunks and waits (`MEM_COPY64`).
-    ///
-    /// # Errors
-    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there.
-    pub fn copy(&self, transfer: &Transfer) -> Result<(), NdlError> {
-        let mut arg = ioctl::MemCopy64 {
-            src: u64::from(transfer.source.get()),
-            dst: u64::from(transfer.target.get()),
-            size: transfer.size_bytes,
-            src_offset: transfer.source_offset_bytes,
-            dst_offset: transfer.target_offset_bytes,
-        };
-        self.call(&self.work, ioctl::MEM_COPY64, &mut arg, &mut [])
+    /// Whether the driver has all these features, of [`feature`].
+    #[must_use]
+    pub fn has(&self, features: u64) -> bool {
+        self.features & features == features
     }
 
-    /// Starts a copy between two chunks, and waits for the `previous` one (`MEM_COPY_ASYNC64`).
-    ///
-    /// # Errors
-    /// [`NdlError::Call`]; the previous copy may then still be in flight.
-    pub fn copy_async(
-        &self,
-        transfer: &Transfer,
-        previous: WaitHandle,
-    ) -> Result<WaitHandle, NdlError> {
-        let mut arg = ioctl::MemCopyAsync64 {
-            src: u64::from(transfer.source.get()),
-            dst: u64::from(transfer.target.get()),
-            size: transfer.size_bytes,
-            src_offset: transfer.source_offset_bytes,
-            dst_offset: transfer.target_offset_bytes,
-            pwait: previous.raw(),
-            ..Default::default()
-        };
-        let word = ioctl::MEM_COPY_ASYNC64;
-        self.call(&self.work, word, &mut arg, &mut [])?;
-        WaitHandle::of_started(arg.wait).ok_or(self.answer(word, u64::from(arg.wait)))
-    }
-
-    /// Waits for a copy between two chunks (`MEM_COPY_ASYNC_WAIT`).
-    ///
-    /// # Errors
-    /// [`NdlError::Call`] if it failed, or with `EINVAL` if it is not in flight.
-    pub fn copy_wait(
-        &self,
-        source: McHandle,
-        target: McHandle,
-        copy: WaitHandle,
-    ) -> Result<(), NdlError> {
-        let mut arg = ioctl::MemCopyAsyncWait {
-            src: u64::from(source.get()),
-            dst: u64::from(target.get()),
-            pwait: copy.raw(),
-            pad: 0,
-        };
-        self.call(&self.work, ioctl::MEM_COPY_ASYNC_WAIT, &mut arg, &mut [])
+    /// What the device's pools hold at this moment; `None` where nobody can look inside.
+    #[must_use]
+    pub fn insight(&self) -> Option<PoolSnapshot> {
+        self.transport.insight(self.id)
     }
 
     /// Copies from user memory into a chunk (`MEM_BUF_COPY64`).
@@ -362,7 +321,7 @@ impl Device {
     ///
     /// The runtime speaks the newest version that driver 2.27 accepts for the generation
     /// (uncertain: the reference's number is not public).
-    fn negotiate(&self) -> Result<Arch, NdlError> {
+    fn negotiate(&self) -> Result<(Arch, u64), NdlError> {
         let device = self.id;
         let mut versions = ioctl::CompatibleVersion::default();
         let word = ioctl::COMPATIBLE_VERSION;
@@ -389,7 +348,7 @@ impl Device {
             });
         }
         match FEATURES & !driver.feature_flags1 {
-            0 => Ok(arch),
+            0 => Ok((arch, driver.feature_flags1)),
             missing => Err(NdlError::Features { device, missing }),
         }
     }

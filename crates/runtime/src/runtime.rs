@@ -4,23 +4,30 @@
 //! A core is a physical one: a device and a number there. Its memory is on the HBM channel that the
 //! generation gives it, unless an allocation names another.
 //!
-//! What happens is told to a [`Sink`]: devices opened and closed, models loaded and unloaded,
+//! What happens is told to a [`Sink`](glia_abi::event::Sink): devices opened and closed, models loaded and unloaded,
 //! allocations, copies. The ids are those of the driver's events, so that the two join by handle.
 //!
 //! **Who owns what.** A device is closed when the runtime and every allocation on it are dropped;
 //! an allocation that outlives the runtime is named in the log.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use glia_abi::event::{Detail, Event, Ids, NameId, NoSink, Sink};
-use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::arch::Arch;
+use glia_abi::event::{Detail, Event, Ids, NameId};
+use glia_abi::handle::{CoreId, DeviceId};
+use glia_abi::ioctl::feature;
+use glia_abi::sched::Sched;
 use glia_abi::transport::Transport;
 
+use crate::config::RuntimeConfig;
 use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
-use crate::dml::{Dml, Level, Log, ModelId, OomReport, ReportProfile, UsageTable};
+use crate::dml::{Dml, Level, ModelId, ModelReport, OomReport, UsageTable, events_csv};
 use crate::error::RuntimeError;
+use crate::model::Model;
 use crate::ndl;
+use crate::scratchpad::{Scratchpad, ScratchpadInfo};
+use crate::stats::MemoryStats;
 
 /// A physical core of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,36 +38,13 @@ pub struct Core {
     pub core: CoreId,
 }
 
-/// What the runtime is told when it is opened.
-#[derive(Clone)]
-pub struct RuntimeConfig {
-    /// How reports look.
-    pub profile: ReportProfile,
-    /// Events that are kept for each device (runtime 2.31: `NEURON_RT_DEBUG_MEMLOG_MAX_SIZE`).
-    pub events_max: usize,
-    /// Where log lines go; `None` for nowhere.
-    pub log: Option<Arc<dyn Log>>,
-    /// Who hears events: as a rule, whoever hears those of the machine.
-    pub sink: Arc<dyn Sink>,
-    /// The process that events are about, as the driver calls it; `None` if that is not known.
-    pub process: Option<Pid>,
-}
-
-impl Default for RuntimeConfig {
-    fn default() -> Self {
-        Self {
-            profile: ReportProfile::default(),
-            events_max: 1 << 20,
-            log: None,
-            sink: Arc::new(NoSink),
-            process: None,
-        }
-    }
-}
-
 /// What all devices of a process share.
 pub(crate) struct Session {
     config: RuntimeConfig,
+    transport: Arc<dyn Transport>,
+    /// Whether the runtime was closed: what is left of it answers so.
+    is_closed: AtomicBool,
+    next_storage: AtomicU64,
     /// Whether the sink wants to hear anything.
     is_heard: bool,
     /// Whether the driver is believed to understand alignments. Once false, it stays so.
@@ -69,8 +53,41 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    pub(crate) fn config(&self) -> &RuntimeConfig {
+        &self.config
+    }
+
+    /// How this process waits.
+    pub(crate) fn sched(&self) -> &dyn Sched {
+        self.transport.sched()
+    }
+
+    /// Lets calls through as long as the runtime is not closed.
+    pub(crate) fn gate(&self) -> Result<(), RuntimeError> {
+        match self.is_closed.load(Ordering::Acquire) {
+            true => Err(RuntimeError::Closed),
+            false => Ok(()),
+        }
+    }
+
+    /// A number for a tensor's storage, never given out before.
+    pub(crate) fn next_storage(&self) -> u64 {
+        self.next_storage.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Logs a report, which is put together only if somebody listens.
     pub(crate) fn log_report(&self, report: &OomReport) {
+        if let Some(log) = self.config.log.as_ref().filter(|_| self.config.oom_log) {
+            let (profile, context) = (self.config.profile, log.context());
+            log.write(&match self.config.verbose_tables {
+                true => report.verbose_text(profile, &context),
+                false => report.text(profile, &context),
+            });
+        }
+    }
+
+    /// Logs what a model owns.
+    pub(crate) fn log_model(&self, report: &ModelReport) {
         if let Some(log) = &self.config.log {
             log.write(&report.text(self.config.profile, &log.context()));
         }
@@ -107,6 +124,28 @@ impl OpenDevice {
         Ok(device)
     }
 
+    /// Physical cores that make a logical one.
+    pub(crate) fn lnc_size(&self) -> u32 {
+        match self.ndl.profile().arch {
+            Arch::V2 => 1,
+            Arch::V3 | Arch::V4 => self.session.config.lnc_size.max(1),
+        }
+    }
+
+    /// The most bytes that the processor may store by itself in a write by the caller's pages.
+    pub(crate) fn bar4_wr_threshold_bytes(&self) -> u16 {
+        let told = self.session.config.bar4_wr_threshold_bytes;
+        told.unwrap_or(match self.ndl.profile().arch {
+            Arch::V2 => 0,
+            Arch::V3 | Arch::V4 => 0x1000,
+        })
+    }
+
+    /// Whether single copies go by the caller's own pages.
+    pub(crate) fn copies_without_buffer(&self) -> bool {
+        self.session.config.zero_copy && self.ndl.has(feature::ZEROCOPY)
+    }
+
     /// Tells an event, which is put together only if somebody listens. Process and device are added
     /// to its ids.
     pub(crate) fn tell(&self, told: impl FnOnce() -> (Ids, Event)) {
@@ -138,6 +177,7 @@ impl Drop for OpenDevice {
 
 /// The runtime of one process.
 pub struct Runtime {
+    session: Arc<Session>,
     devices: Vec<Slot>,
 }
 
@@ -145,6 +185,18 @@ struct Slot {
     device: Arc<OpenDevice>,
     /// One for each core.
     globals: Vec<Allocator>,
+    /// One for each logical core.
+    scratchpads: Vec<Arc<Scratchpad>>,
+}
+
+impl Slot {
+    fn no_core(&self, core: Core) -> RuntimeError {
+        RuntimeError::NoCore {
+            device: core.device,
+            core: core.core,
+            cores: self.device.ndl.profile().cores,
+        }
+    }
 }
 
 impl Runtime {
@@ -160,26 +212,71 @@ impl Runtime {
         let session = Arc::new(Session {
             is_heard: config.sink.detail() > Detail::Nothing,
             config,
+            transport: Arc::clone(&transport),
+            is_closed: AtomicBool::new(false),
+            next_storage: AtomicU64::new(0),
             driver_aligns: AtomicBool::new(true),
             next_model: AtomicU32::new(ModelId::FIRST.0),
         });
         let open = |&id| {
             let device = OpenDevice::open(Arc::clone(&transport), id, &session)?;
             let device = Arc::new(device);
-            let cores = (0..device.ndl.profile().cores).map(CoreId::new);
+            let cores = device.ndl.profile().cores;
+            let lnc_size = device.lnc_size() as usize;
+            let firsts = (0..cores).step_by(lnc_size).map(CoreId::new);
+            let scratchpads = firsts.map(|core| Scratchpad::new(Arc::clone(&device), core));
+            let scratchpads = scratchpads.map(Arc::new).collect();
+            let cores = (0..cores).map(CoreId::new);
             let globals = cores.map(|core| Allocator::new(Arc::clone(&device), core, Owner::Core));
             Ok(Slot {
                 globals: globals.collect(),
+                scratchpads,
                 device,
             })
         };
         let devices: Result<_, RuntimeError> = devices.iter().map(open).collect();
-        Ok(Self { devices: devices? })
+        Ok(Self {
+            devices: devices?,
+            session,
+        })
     }
 
     /// The opened devices, in the order in which they were given.
     pub fn devices(&self) -> impl ExactSizeIterator<Item = &ndl::Device> {
         self.devices.iter().map(|slot| &*slot.device.ndl)
+    }
+
+    /// Closes it: from now on every call of it and of its tensors answers
+    /// [`RuntimeError::Closed`]. Memory goes back as it is dropped.
+    pub fn close(&self) {
+        self.session.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Bytes in use on a core, and the most that can be (`nrt_get_vnc_memory_stats`). Cores that
+    /// share an HBM share the limit: it is the sum of what they use that reaches it.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoDevice`], [`RuntimeError::NoCore`], [`RuntimeError::Closed`].
+    pub fn memory_stats(&self, core: Core) -> Result<MemoryStats, RuntimeError> {
+        self.global(core)?;
+        let device = &self.slot(core.device)?.device;
+        let profile = device.ndl.profile();
+        let channel = profile.default_channel(core.core);
+        let table = device.dml.table();
+        let used = table.core(core.core).map(|core| core.present.total());
+        // A device may have been given less than the silicon has.
+        let channels = device.ndl.insight().map(|pools| pools.channels);
+        let mut channels = channels.into_iter().flatten();
+        let region = channels.find(|one| one.channel == channel);
+        let region_bytes = region.map(|one| one.region.size_bytes());
+        Ok(MemoryStats {
+            used_bytes: used.unwrap_or(0),
+            limit_bytes: region_bytes.unwrap_or(profile.region_size_bytes),
+        })
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
     }
 
     /// Allocates memory that lives until its last [`Dmem`] is dropped.
@@ -213,7 +310,12 @@ impl Runtime {
         });
         let owner = Owner::Model { id, model_name };
         let allocator = Allocator::new(Arc::clone(device), core.core, owner);
-        Ok(Model { id, allocator })
+        Ok(Model {
+            scratchpad: Arc::clone(self.core_scratchpad(core)?),
+            reservations: Mutex::default(),
+            id,
+            allocator,
+        })
     }
 
     /// Who holds what on a device.
@@ -232,43 +334,64 @@ impl Runtime {
         Ok(&self.slot(device)?.device.dml)
     }
 
+    /// Logs who holds what on each device, as if an allocation had failed
+    /// (`nrt_debug_log_oom_report`): one message for each. As data: [`usage`](Self::usage).
+    pub fn log_oom_report(&self) {
+        let config = self.session.config();
+        for Slot { device, .. } in &self.devices {
+            let table = device.dml.table();
+            let message = table.message(config.profile, config.verbose_tables);
+            let function = match config.profile.is_list() {
+                true => "log_dev_mem",
+                false => "log_dev_mem_usage_table",
+            };
+            self.session.log(Level::Info, function, &message);
+        }
+    }
+
+    /// Logs the events of a device as a table with commas, in one message. As data:
+    /// [`Dml::events`].
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoDevice`].
+    pub fn log_events(&self, device: DeviceId) -> Result<(), RuntimeError> {
+        let dml = self.dml(device)?;
+        let dropped = dml.events_dropped();
+        let csv = events_csv(&dml.events());
+        let message = format!(
+            "Memory events of {device} ({dropped} older ones dropped):\n{}",
+            csv.trim_end()
+        );
+        self.session.log(Level::Info, "dml_dump", &message);
+        Ok(())
+    }
+
+    /// The scratchpad that a core uses.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoDevice`] and [`RuntimeError::NoCore`].
+    pub fn scratchpad(&self, core: Core) -> Result<ScratchpadInfo, RuntimeError> {
+        Ok(self.core_scratchpad(core)?.info())
+    }
+
+    fn core_scratchpad(&self, core: Core) -> Result<&Arc<Scratchpad>, RuntimeError> {
+        let slot = self.slot(core.device)?;
+        let number = core.core.index() / slot.device.lnc_size() as usize;
+        let scratchpad = slot.scratchpads.get(number);
+        scratchpad.ok_or_else(|| slot.no_core(core))
+    }
+
     /// The allocator that lives with a core.
     pub(crate) fn global(&self, core: Core) -> Result<&Allocator, RuntimeError> {
         let slot = self.slot(core.device)?;
         let allocator = slot.globals.get(core.core.index());
-        allocator.ok_or(RuntimeError::NoCore {
-            device: core.device,
-            core: core.core,
-            cores: slot.device.ndl.profile().cores,
-        })
+        allocator.ok_or_else(|| slot.no_core(core))
     }
 
     fn slot(&self, device: DeviceId) -> Result<&Slot, RuntimeError> {
+        self.session.gate()?;
         let mut slots = self.devices.iter();
         let slot = slots.find(|slot| slot.device.ndl.id() == device);
         slot.ok_or(RuntimeError::NoDevice { device })
-    }
-}
-
-/// A loaded model. Dropping it unloads it: what it has allocated is freed, whoever still holds a
-/// [`Dmem`] of it. (The reference leaves it behind.)
-pub struct Model {
-    id: ModelId,
-    allocator: Allocator,
-}
-
-impl Model {
-    /// The id by which reports name it.
-    #[must_use]
-    pub fn id(&self) -> ModelId {
-        self.id
-    }
-
-    /// Allocates memory that lives with the model, or until its last [`Dmem`] is dropped.
-    ///
-    /// # Errors
-    /// As [`Runtime::allocate`].
-    pub fn allocate(&self, spec: &AllocSpec<'_>) -> Result<Dmem, RuntimeError> {
-        self.allocator.allocate(spec)
     }
 }

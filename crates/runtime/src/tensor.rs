@@ -1,29 +1,102 @@
 //! Tensors: named bytes on a core. No type and no shape; those are the framework's.
+//!
+//! ```text
+//!   Tensor "kv"      offset 0,    1 MiB ──┐
+//!   Tensor "kv[1]"   offset 4096, 4 KiB ──┼─► storage: HBM, or host memory
+//!   Tensor "kv[1,0]" offset 4096, 64 B  ──┘   goes with its last view
+//! ```
+//!
+//! A [`Tensor`] is a view: a range of a storage that several views may share. A slice counts from
+//! the view that it is cut from and stays within it. An [empty](Tensor::allocate_empty) tensor has
+//! no storage until a buffer of the caller's is [attached](Tensor::attach_buffer).
+//!
+//! Accesses are fenced: a read waits for writes of the same storage, a write for reads and writes.
+//! Whoever executes a model takes part with [`read_fence`](Tensor::read_fence) and
+//! [`write_fence`](Tensor::write_fence). Batches ([`write_batches`], [`read_batches`]) may leave
+//! that out.
+//!
+//! Every offset is checked against the view, and no sum wraps. All sizes are of 64 bits: tensors of
+//! 4 GiB and more are like others (before runtime 2.30.50 they were not).
+//!
+//! **Who owns what.** A storage owns its device memory; an attached buffer stays the caller's.
+
+mod batch;
+mod outputs;
+mod set;
+mod storage;
 
 use std::fmt;
+use std::sync::Arc;
 
+use glia_abi::addr::BusAddr;
 use glia_abi::arch::Arch;
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
+use glia_abi::sched::Micros;
+use glia_abi::transport::Mapping;
 
-use crate::dmem::{AllocSpec, Dmem};
+use crate::dmem::{AllocSpec, Block, Dmem};
 use crate::dml::Level;
-use crate::error::RuntimeError;
-use crate::runtime::{Core, Runtime};
+use crate::error::{Hbm, RuntimeError};
+use crate::runtime::{Core, Runtime, Session};
+
+pub use batch::{Fencing, ReadBatch, ReadOp, WriteBatch, WriteOp, read_batches, write_batches};
+use outputs::Outputs;
+pub use set::TensorSet;
+pub use storage::Fence;
+use storage::{Access, Memory, Storage, check};
 
 /// Where a tensor is to be (runtime 2.31, `nrt_tensor_placement_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// 0: HBM of the core's channel.
     Device,
-    /// 1: host memory. V3 refuses it.
+    /// 1: host memory, for at most 4 MiB. V3 refuses it.
     Host,
 }
 
-/// Bytes with a name. They go back when it is dropped.
+impl TryFrom<u32> for Placement {
+    type Error = RuntimeError;
+
+    /// The placement of a number of the C API.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoPlacement`]; also for 2, `VIRTUAL`, which runtime 2.32 took away.
+    fn try_from(number: u32) -> Result<Self, RuntimeError> {
+        match number {
+            0 => Ok(Self::Device),
+            1 => Ok(Self::Host),
+            _ => Err(RuntimeError::NoPlacement { number }),
+        }
+    }
+}
+
+/// Host tensors are not meant to be larger; a larger one is made, with a warning.
+const HOST_SIZE_BYTES_MAX: u64 = 4 << 20;
+/// Bytes that a copy by the processor moves at a time.
+const PIECE: usize = 1 << 20;
+
+/// A view of bytes, with a name. The bytes go back with their last view.
 pub struct Tensor {
+    session: Arc<Session>,
     name: String,
-    memory: Dmem,
+    /// `None` for an empty tensor.
+    storage: Option<Arc<Storage>>,
+    /// Where the view begins in the storage.
+    offset_bytes: u64,
+    size_bytes: u64,
+    outputs: Outputs,
+}
+
+/// Where a tensor's storage lies (`nrt_tensor_get_device_allocation_info`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AllocationInfo {
+    /// The storage's first byte, as the device sees it.
+    pub pa: BusAddr,
+    /// Bytes of the storage, which may be more than the tensor has.
+    pub size_bytes: u64,
+    /// On which HBM.
+    pub hbm: Hbm,
 }
 
 impl Tensor {
@@ -49,26 +122,99 @@ impl Tensor {
             hint: (!name.is_empty()).then_some(name),
             ..AllocSpec::device(size_bytes, MemUsage::Tensor)
         };
-        if placement == Placement::Host && device.ndl.profile().arch == Arch::V3 {
-            let device = core.device;
-            return Err(allocator.refuse(&spec, RuntimeError::HostTensor { device }));
+        let label = spec.hint.unwrap_or("UNNAMED");
+        if placement == Placement::Host {
+            if device.ndl.profile().arch == Arch::V3 {
+                let device = core.device;
+                return Err(allocator.refuse(&spec, RuntimeError::HostTensor { device }));
+            }
+            if size_bytes > HOST_SIZE_BYTES_MAX {
+                let message = format!(
+                    "Tensor {label} has {size_bytes} bytes in host memory, which is meant for {HOST_SIZE_BYTES_MAX} at most"
+                );
+                device.session.log(Level::Warn, "tensor_allocate", &message);
+            }
         }
         let memory = allocator.allocate(&spec).inspect_err(|_| {
             let place = match placement {
                 Placement::Device => "DEVICE",
                 Placement::Host => "HOST",
             };
-            let name = spec.hint.unwrap_or("UNNAMED");
             let message =
-                format!("Failed to allocate {size_bytes} bytes on {place} for tensor {name}.");
+                format!("Failed to allocate {size_bytes} bytes on {place} for tensor {label}.");
             device
                 .session
                 .log(Level::Error, "tensor_allocate", &message);
         })?;
-        Ok(Self {
+        let storage = Storage::new(runtime.session(), Memory::Allocated(memory));
+        Ok(Self::view(
+            runtime.session(),
+            name,
+            Some(storage),
+            0,
+            size_bytes,
+        ))
+    }
+
+    /// A tensor without bytes, to which a buffer can be attached.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Closed`].
+    pub fn allocate_empty(runtime: &Runtime, name: &str) -> Result<Self, RuntimeError> {
+        let session = runtime.session();
+        session.gate()?;
+        Ok(Self::view(session, name, None, 0, 0))
+    }
+
+    /// Makes the caller's memory the storage of this tensor, which is all of it then. The storage
+    /// from before goes with its last view; slices of it stay what they are.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Closed`].
+    pub fn attach_buffer(&mut self, buffer: Arc<dyn Mapping>) -> Result<(), RuntimeError> {
+        self.session.gate()?;
+        let storage = Storage::new(&self.session, Memory::Attached(buffer));
+        (self.offset_bytes, self.size_bytes) = (0, storage.size_bytes());
+        self.storage = Some(storage);
+        Ok(())
+    }
+
+    /// A view of a part of this one. Its offset counts from here.
+    ///
+    /// # Errors
+    /// [`RuntimeError::OutOfBounds`] if the part leaves this view; [`RuntimeError::Closed`].
+    pub fn slice(
+        &self,
+        offset_bytes: u64,
+        size_bytes: u64,
+        name: &str,
+    ) -> Result<Self, RuntimeError> {
+        self.session.gate()?;
+        check(offset_bytes, size_bytes, self.size_bytes)?;
+        Ok(Self::view(
+            &self.session,
+            name,
+            self.storage.clone(),
+            self.offset_bytes + offset_bytes,
+            size_bytes,
+        ))
+    }
+
+    fn view(
+        session: &Arc<Session>,
+        name: &str,
+        storage: Option<Arc<Storage>>,
+        offset_bytes: u64,
+        size_bytes: u64,
+    ) -> Self {
+        Self {
+            session: Arc::clone(session),
             name: name.to_owned(),
-            memory,
-        })
+            storage,
+            offset_bytes,
+            size_bytes,
+            outputs: Outputs::new(session.sched()),
+        }
     }
 
     /// Its name, which may be empty.
@@ -77,32 +223,202 @@ impl Tensor {
         &self.name
     }
 
-    /// Bytes.
+    /// Bytes of the view.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.memory.size_bytes()
+        self.size_bytes
     }
 
-    /// Its memory.
+    /// The allocation behind it; `None` if it is empty, or its bytes are the caller's.
     #[must_use]
-    pub fn memory(&self) -> &Dmem {
-        &self.memory
+    pub fn memory(&self) -> Option<&Dmem> {
+        match &self.storage.as_ref()?.memory {
+            Memory::Allocated(dmem) => Some(dmem),
+            Memory::Attached(_) => None,
+        }
+    }
+
+    /// Where its storage lies in HBM.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NotOnDevice`]; [`RuntimeError::Closed`].
+    pub fn allocation_info(&self) -> Result<AllocationInfo, RuntimeError> {
+        self.session.gate()?;
+        let (block, _) = self.device_block()?;
+        let facts = block.facts();
+        Ok(AllocationInfo {
+            pa: facts.first_byte(),
+            size_bytes: facts.size_bytes,
+            hbm: hbm(&block),
+        })
     }
 
     /// Writes bytes at an offset.
     ///
     /// # Errors
-    /// As [`Dmem::write`].
+    /// As [`Dmem::write`]; [`RuntimeError::Closed`].
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
-        self.memory.write(offset_bytes, bytes)
+        self.session.gate()?;
+        check(offset_bytes, bytes.len() as u64, self.size_bytes)?;
+        let _fence = self.write_fence();
+        self.write_unfenced(offset_bytes, bytes)
     }
 
     /// Reads bytes from an offset.
     ///
     /// # Errors
-    /// As [`Dmem::read`].
+    /// As [`Dmem::read`]; [`RuntimeError::Closed`].
     pub fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
-        self.memory.read(offset_bytes, into)
+        self.session.gate()?;
+        check(offset_bytes, into.len() as u64, self.size_bytes)?;
+        let _fence = self.read_fence();
+        self.read_unfenced(offset_bytes, into)
+    }
+
+    /// Fills bytes at an offset with one value (`nrt_tensor_memset`).
+    ///
+    /// # Errors
+    /// As [`Dmem::fill`]; [`RuntimeError::Closed`].
+    pub fn fill(&self, offset_bytes: u64, size_bytes: u64, value: u8) -> Result<(), RuntimeError> {
+        self.session.gate()?;
+        check(offset_bytes, size_bytes, self.size_bytes)?;
+        let _fence = self.write_fence();
+        let Some(storage) = &self.storage else {
+            return Ok(());
+        };
+        storage.fill(self.offset_bytes + offset_bytes, size_bytes, value)
+    }
+
+    /// Copies bytes to another tensor: by the device if both are in HBM, by the processor
+    /// otherwise. What becomes of ranges that overlap is not said.
+    ///
+    /// # Errors
+    /// [`RuntimeError::OtherHbm`] if they are on two HBMs; [`RuntimeError::OutOfBounds`];
+    /// [`RuntimeError::Driver`]; [`RuntimeError::Closed`].
+    pub fn copy_to(
+        &self,
+        offset_bytes: u64,
+        target: &Self,
+        target_offset_bytes: u64,
+        size_bytes: u64,
+    ) -> Result<(), RuntimeError> {
+        self.session.gate()?;
+        check(offset_bytes, size_bytes, self.size_bytes)?;
+        check(target_offset_bytes, size_bytes, target.size_bytes)?;
+        let (Some(from), Some(to)) = (&self.storage, &target.storage) else {
+            return Ok(());
+        };
+        let blocks = (self.device_block(), target.device_block());
+        if let (Ok((source, begin_bytes)), Ok((sink, target_begin_bytes))) = blocks {
+            let (from_hbm, to_hbm) = (hbm(&source), hbm(&sink));
+            if from_hbm != to_hbm {
+                return Err(RuntimeError::OtherHbm {
+                    from: from_hbm,
+                    to: to_hbm,
+                });
+            }
+            let _fence = copy_fence(from, to);
+            let offset_bytes = begin_bytes + offset_bytes;
+            let target_offset_bytes = target_begin_bytes + target_offset_bytes;
+            return source.copy_to(offset_bytes, &sink, target_offset_bytes, size_bytes);
+        }
+        let _fence = copy_fence(from, to);
+        let mut done_bytes = 0;
+        let mut piece = Vec::new();
+        while done_bytes < size_bytes {
+            let left = usize::try_from(size_bytes - done_bytes);
+            piece.resize(left.map_or(PIECE, |left| left.min(PIECE)), 0);
+            self.read_unfenced(offset_bytes + done_bytes, &mut piece)?;
+            target.write_unfenced(target_offset_bytes + done_bytes, &piece)?;
+            done_bytes += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Begins an access that reads, when no write is pending. Whoever holds it and writes to the same
+    /// storage waits for himself.
+    pub fn read_fence(&self) -> Fence {
+        self.fence(Access::Read)
+    }
+
+    /// Begins an access that writes, when nothing is pending. Whoever holds it and reads or writes the
+    /// same storage waits for himself.
+    pub fn write_fence(&self) -> Fence {
+        self.fence(Access::Write)
+    }
+
+    /// Counts a complete output: for whoever executes a model.
+    pub fn add_output_completion(&self) {
+        self.outputs.add(self.session.sched());
+    }
+
+    /// Waits until so many outputs are complete since the last reset; without bound if `within` is
+    /// `None` (a negative `timeout_us` of the C API).
+    ///
+    /// # Errors
+    /// [`RuntimeError::Incomplete`] if they are not in time; [`RuntimeError::Closed`].
+    pub fn check_output_completion(
+        &self,
+        within: Option<Micros>,
+        expected: u64,
+    ) -> Result<(), RuntimeError> {
+        self.session.gate()?;
+        let sched = self.session.sched();
+        self.outputs.wait(sched, expected, within)
+    }
+
+    /// Begins to count at 0 again.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Closed`].
+    pub fn reset_output_completion(&self) -> Result<(), RuntimeError> {
+        self.session.gate()?;
+        self.outputs.reset();
+        Ok(())
+    }
+
+    fn fence(&self, access: Access) -> Fence {
+        Fence::begin(self.storage.clone().map(|storage| (storage, access)))
+    }
+
+    /// Writes in bounds.
+    fn write_unfenced(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
+        match &self.storage {
+            Some(storage) => storage.write(self.offset_bytes + offset_bytes, bytes),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads in bounds.
+    fn read_unfenced(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
+        match &self.storage {
+            Some(storage) => storage.read(self.offset_bytes + offset_bytes, into),
+            None => Ok(()),
+        }
+    }
+
+    /// Its block in HBM, and where it begins there.
+    fn device_block(&self) -> Result<(Arc<Block>, u64), RuntimeError> {
+        let memory = self.memory();
+        let memory = memory.filter(|dmem| dmem.facts().location == Location::Device);
+        let memory = memory.ok_or_else(|| RuntimeError::NotOnDevice {
+            name: self.name.clone(),
+        })?;
+        Ok((memory.access(0, 0)?, self.offset_bytes))
+    }
+}
+
+fn copy_fence(from: &Arc<Storage>, to: &Arc<Storage>) -> Fence {
+    Fence::begin([
+        (Arc::clone(from), Access::Read),
+        (Arc::clone(to), Access::Write),
+    ])
+}
+
+fn hbm(block: &Block) -> Hbm {
+    Hbm {
+        device: block.device().ndl.id(),
+        channel: block.facts().channel,
     }
 }
 
@@ -110,7 +426,7 @@ impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tensor")
             .field("name", &self.name)
-            .field("size_bytes", &self.size_bytes())
+            .field("size_bytes", &self.size_bytes)
             .finish_non_exhaustive()
     }
 }

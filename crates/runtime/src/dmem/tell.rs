@@ -5,7 +5,9 @@ use glia_abi::handle::Channel;
 use glia_abi::mem::Location;
 use glia_abi::nrt::NrtStatus;
 
-use super::{AllocSpec, Allocator, Block, Owner};
+use super::AllocSpec;
+use super::allocator::{Allocator, Owner};
+use super::block::Block;
 use crate::error::RuntimeError;
 
 impl Allocator {
@@ -63,6 +65,8 @@ impl Block {
         });
     }
 
+    /// A copy by the caller's own pages is told by the driver alone: no path of the runtime's events
+    /// names it.
     pub(super) fn tell_copied(
         &self,
         way: CopyWay,
@@ -70,6 +74,9 @@ impl Block {
         size_bytes: u64,
         copied: &Result<(), RuntimeError>,
     ) {
+        if self.facts.location == Location::Device && self.device.copies_without_buffer() {
+            return;
+        }
         self.device.tell(|| {
             let event = Event::Copied {
                 way,

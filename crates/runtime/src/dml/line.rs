@@ -32,6 +32,8 @@ pub(crate) enum Level {
     Error,
     /// Something is not as it should be, and does not matter yet.
     Warn,
+    /// Worth knowing.
+    Info,
 }
 
 impl Level {
@@ -39,6 +41,7 @@ impl Level {
         match self {
             Self::Error => "ERROR",
             Self::Warn => "WARN",
+            Self::Info => "INFO",
         }
     }
 }

@@ -4,6 +4,7 @@
 use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::mem_usage::MemUsage;
 
+use super::column::Style;
 use super::line::{Level, LogContext};
 use super::list;
 use super::size::printed;
@@ -62,6 +63,17 @@ impl OomReport {
     /// are left out: nothing is written here.)
     #[must_use]
     pub fn text(&self, profile: ReportProfile, context: &LogContext) -> String {
+        self.lines(Style::short(profile), context)
+    }
+
+    /// The same with a [verbose table](UsageTable::verbose_text), where it is a table.
+    #[must_use]
+    pub fn verbose_text(&self, profile: ReportProfile, context: &LogContext) -> String {
+        self.lines(Style::verbose(profile), context)
+    }
+
+    fn lines(&self, style: Style, context: &LogContext) -> String {
+        let profile = style.profile;
         let error = |function, message: String| context.line(Level::Error, function, message);
         if profile.is_list() {
             return error("dmem_alloc_internal", self.old_first_line())
@@ -76,8 +88,7 @@ impl OomReport {
             text += &error("print_lnc_hbm_details", self.bank_line(bank));
         }
         text += &error("log_dev_mem", self.failure_line());
-        let table = self.table.table_text(bank, profile);
-        let table = format!("{TABLE_HEAD}\n\n{}", table.trim_end());
+        let table = headed(&self.table.table_text(bank, style));
         text += &error("log_dev_mem_usage_table", table);
         text
     }
@@ -129,6 +140,11 @@ impl OomReport {
 
 const ALIGNMENT_REMARK: &str = "Aligned allocations may fail even if HBM has space for the actual size requested, due to running out of alignment boundaries";
 const TABLE_HEAD: &str = "Displaying Current Memory Utilization:";
+
+/// A table under its heading, as a message.
+pub(super) fn headed(table: &str) -> String {
+    format!("{TABLE_HEAD}\n\n{}", table.trim_end())
+}
 
 /// The one line of an allocation that failed for want of host memory.
 pub(crate) fn host_failure(size_bytes: u64) -> String {

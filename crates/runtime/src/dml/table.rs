@@ -15,11 +15,11 @@
 use std::fmt::Write as _;
 
 use glia_abi::handle::{Channel, CoreId, DeviceId};
-use glia_abi::mem_usage::{Aggregate, MemUsage};
 
+use super::column::{Style, put_row};
 use super::ledger::{ModelId, UsageBytes};
 use super::list;
-use super::report::ReportProfile;
+use super::report::{ReportProfile, headed};
 use super::size::printed;
 
 /// Who holds what on a device.
@@ -98,24 +98,41 @@ impl UsageTable {
                 })
                 .collect();
         }
-        self.table_text(&self.banks, profile)
+        self.table_text(&self.banks, Style::short(profile))
+    }
+
+    /// The whole device as a table with a column for each of the 22 usages, without log prefix. The
+    /// reference has such a table, of which no sample is public: this form is Glia's own.
+    #[must_use]
+    pub fn verbose_text(&self, profile: ReportProfile) -> String {
+        self.table_text(&self.banks, Style::verbose(profile))
+    }
+
+    /// The whole device as a log message, without prefix and last line feed.
+    pub(crate) fn message(&self, profile: ReportProfile, is_verbose: bool) -> String {
+        match (profile.is_list(), is_verbose) {
+            (true, _) => self.text(profile).trim_end().to_owned() + "\n",
+            (false, true) => headed(&self.verbose_text(profile)),
+            (false, false) => headed(&self.text(profile)),
+        }
     }
 
     /// Heading, rows and names of some banks.
     pub(super) fn table_text<'a>(
         &'a self,
         banks: impl IntoIterator<Item = &'a BankUsage>,
-        profile: ReportProfile,
+        style: Style,
     ) -> String {
-        let mut text = String::new();
+        let mut text = match style.is_verbose {
+            true => VERBOSE_MARK.to_owned(),
+            false => String::new(),
+        };
         for row in 0..2 {
-            put_row(&mut text, "", profile, |column| {
-                column.heading()[row].to_owned()
-            });
+            put_row(&mut text, "", style, |column| column.heading()[row].clone());
         }
         let mut names = String::new();
         for bank in banks {
-            self.bank_rows(bank, profile, &mut text);
+            self.bank_rows(bank, style, &mut text);
             for model in bank.cores.iter().flat_map(|core| &core.models) {
                 // Writing to a string cannot fail.
                 let _ = writeln!(names, "{}: \"{}\"", model.id, model.name);
@@ -124,26 +141,26 @@ impl UsageTable {
         text + "\nNEFF id to name mapping:\n" + &names
     }
 
-    fn bank_rows(&self, bank: &BankUsage, profile: ReportProfile, text: &mut String) {
+    fn bank_rows(&self, bank: &BankUsage, style: Style, text: &mut String) {
         let device = self.device.get();
-        let (label, indent) = match profile {
+        let (label, indent) = match style.profile {
             ReportProfile::Sdk2_24 => (format!("ND{device:>2} Overall"), ""),
             _ => (format!("ND{device:>2} HBM {}", bank.channel.get()), "  "),
         };
-        put_row(text, &label, profile, |column| {
+        put_row(text, &label, style, |column| {
             let cores = bank.cores.iter();
-            printed(cores.map(|core| column.bytes(&core.present, profile)).sum())
+            printed(cores.map(|core| column.bytes(&core.present, style)).sum())
         });
         for core in &bank.cores {
             let label = format!("{indent}\\_NC{:>2}", core.core.get());
-            put_row(text, &label, profile, |column| {
-                printed(column.bytes(&core.present, profile))
+            put_row(text, &label, style, |column| {
+                printed(column.bytes(&core.present, style))
             });
             for model in &core.models {
                 let label = format!("  \\_NEFF {}", model.id);
-                put_row(text, &label, profile, |column| {
+                put_row(text, &label, style, |column| {
                     column
-                        .model_bytes(&model.present, profile)
+                        .model_bytes(&model.present, style)
                         .map_or_else(|| "n/a".to_owned(), printed)
                 });
             }
@@ -151,98 +168,17 @@ impl UsageTable {
     }
 }
 
+const VERBOSE_MARK: &str = "(a column for each usage: a form of Glia's own)\n";
+
 /// Device and core as failure lines and lists write them: `ND 0:NC 4`.
 pub(super) fn place(device: DeviceId, core: CoreId) -> String {
     format!("ND{:>2}:NC{:>2}", device.get(), core.get())
 }
 
-/// A column of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Total,
-    Of(Aggregate),
-    /// Only in tables of SDK 2.24; part of the runtime's column otherwise.
-    XtCc,
-}
-
-impl Column {
-    fn all(profile: ReportProfile) -> impl Iterator<Item = Self> {
-        let columns = Aggregate::ALL.into_iter().flat_map(move |aggregate| {
-            let has_xt_cc = profile == ReportProfile::Sdk2_24;
-            let before = has_xt_cc && aggregate == Aggregate::ProfilerBuffers;
-            before
-                .then_some(Self::XtCc)
-                .into_iter()
-                .chain([Self::Of(aggregate)])
-        });
-        [Self::Total].into_iter().chain(columns)
-    }
-
-    const fn heading(self) -> [&'static str; 2] {
-        match self {
-            Self::Total => ["", "TOTAL"],
-            Self::Of(aggregate) => aggregate.heading(),
-            Self::XtCc => ["", "XT CC"],
-        }
-    }
-
-    const fn width(self) -> usize {
-        match self {
-            Self::Of(Aggregate::DmaRingsCollectives | Aggregate::Collectives) => 11,
-            _ => 10,
-        }
-    }
-
-    fn bytes(self, present: &UsageBytes, profile: ReportProfile) -> u64 {
-        match self {
-            Self::Total => present.total(),
-            Self::XtCc => present.get(MemUsage::XtCc),
-            Self::Of(Aggregate::Runtime) if profile == ReportProfile::Sdk2_24 => {
-                present.aggregate(Aggregate::Runtime) - present.get(MemUsage::XtCc)
-            }
-            Self::Of(aggregate) => present.aggregate(aggregate),
-        }
-    }
-
-    /// The same of a model; `None` for a column in which models own nothing.
-    fn model_bytes(self, present: &UsageBytes, profile: ReportProfile) -> Option<u64> {
-        match self {
-            Self::XtCc
-            | Self::Of(
-                Aggregate::Tensors | Aggregate::SharedScratchpad | Aggregate::ProfilerBuffers,
-            ) => None,
-            Self::Of(_) => Some(self.bytes(present, profile)),
-            Self::Total => {
-                let columns = Self::all(profile).filter(|column| *column != Self::Total);
-                Some(
-                    columns
-                        .filter_map(|column| column.model_bytes(present, profile))
-                        .sum(),
-                )
-            }
-        }
-    }
-}
-
-/// One line: the label in 14 letters, then each cell in the middle of its width, an odd space to
-/// the right.
-fn put_row(
-    text: &mut String,
-    label: &str,
-    profile: ReportProfile,
-    cell: impl Fn(Column) -> String,
-) {
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{label:<14}|");
-    for column in Column::all(profile) {
-        let width = column.width();
-        let _ = write!(text, "{:^width$}|", cell(column));
-    }
-    text.push('\n');
-}
-
 #[cfg(test)]
 pub(super) mod tests {
+    use glia_abi::mem_usage::MemUsage;
+
     use super::*;
 
     const MIB_96_065: u64 = 100_731_453;
@@ -388,25 +324,31 @@ NEFF id to name mapping:
     }
 
     #[test]
-    fn xt_cc_is_a_column_of_its_own_in_sdk_2_24_only() {
-        let present = usages(&[(MemUsage::XtCc, 3), (MemUsage::Io, 4)]);
-        let runtime = Column::Of(Aggregate::Runtime);
-        assert_eq!(runtime.bytes(&present, ReportProfile::Sdk2_24), 4);
-        assert_eq!(Column::XtCc.bytes(&present, ReportProfile::Sdk2_24), 3);
-        assert_eq!(runtime.bytes(&present, ReportProfile::Runtime2_31), 7);
-    }
-
-    #[test]
-    fn columns_sum_to_the_total_in_both_tables() {
-        let parts: Vec<_> = MemUsage::ALL
-            .into_iter()
-            .zip((0..).map(|n| 1_u64 << n))
-            .collect();
-        let present = usages(&parts);
-        for profile in [ReportProfile::Sdk2_24, ReportProfile::Runtime2_31] {
-            let columns = Column::all(profile).filter(|column| *column != Column::Total);
-            let sum: u64 = columns.map(|column| column.bytes(&present, profile)).sum();
-            assert_eq!(sum, (1 << 22) - 1);
-        }
+    fn the_verbose_table_has_a_column_for_each_usage() {
+        let text = sample().verbose_text(ReportProfile::Runtime2_31);
+        let lines: Vec<&str> = text.lines().take(6).collect();
+        let cells = |line: &str| {
+            let cells = line.split('|').map(|cell| cell.trim().to_owned());
+            cells.collect::<Vec<_>>()
+        };
+        assert_eq!(lines[0], "(a column for each usage: a form of Glia's own)");
+        assert_eq!(cells(lines[1]).len(), 1 + 1 + 22 + 1);
+        assert!(lines[1].starts_with("              |          |          |  INSTR   |"));
+        assert!(lines[2].starts_with("              |  TOTAL   | GENERIC  |    PE    |"));
+        assert!(
+            lines[2].ends_with("| RING IO  |COLLECTIVES|"),
+            "{}",
+            lines[2]
+        );
+        assert_eq!(
+            cells(lines[4])[..4],
+            ["\\_NC 4", "20.094GB", "229.062KB", "96.065MB"]
+        );
+        let neff = cells(lines[5]);
+        assert_eq!(
+            neff[..4],
+            ["\\_NEFF 1001", "263.906KB", "108.000KB", "28.562KB"]
+        );
+        assert_eq!(neff.iter().filter(|cell| *cell == "n/a").count(), 4);
     }
 }

@@ -1,13 +1,13 @@
-//! What a copy between two chunks needs: the transfer, the name of one in flight, and the buffer
-//! that stands at one end of it.
+//! Copies between two chunks, and fills. What a copy needs: the transfer, the name of one in flight,
+//! and the buffer that stands at one end of it.
 
 use std::sync::Arc;
 
 use glia_abi::handle::{DeviceId, McHandle};
-use glia_abi::ioctl::wait_handle;
+use glia_abi::ioctl::{self, wait_handle};
 use glia_abi::transport::{Mapping, MappingError};
 
-use super::NdlError;
+use super::{Device, NdlError};
 
 /// Bytes of a core's copy buffer: two halves.
 pub const COPY_BUFFER_SIZE_BYTES: u64 = 2 << 20;
@@ -106,6 +106,86 @@ impl CopyBuffer {
     /// [`NdlError::Mapping`] if the range leaves it.
     pub fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), NdlError> {
         mapped(self.device, self.mapping.read(offset_bytes, into))
+    }
+}
+
+impl Device {
+    /// Copies between two chunks and waits (`MEM_COPY64`).
+    ///
+    /// # Errors
+    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there.
+    pub fn copy(&self, transfer: &Transfer) -> Result<(), NdlError> {
+        let mut arg = ioctl::MemCopy64 {
+            src: u64::from(transfer.source.get()),
+            dst: u64::from(transfer.target.get()),
+            size: transfer.size_bytes,
+            src_offset: transfer.source_offset_bytes,
+            dst_offset: transfer.target_offset_bytes,
+        };
+        self.call(&self.work, ioctl::MEM_COPY64, &mut arg, &mut [])
+    }
+
+    /// Fills a part of a chunk with one value and waits (`MEMSET64`).
+    ///
+    /// # Errors
+    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there.
+    pub fn fill(
+        &self,
+        handle: McHandle,
+        offset_bytes: u64,
+        size_bytes: u64,
+        value: u8,
+    ) -> Result<(), NdlError> {
+        let mut arg = ioctl::Memset64 {
+            mem_handle: u64::from(handle.get()),
+            offset: offset_bytes,
+            value: value.into(),
+            pad: 0,
+            size: size_bytes,
+        };
+        self.call(&self.work, ioctl::MEMSET64, &mut arg, &mut [])
+    }
+
+    /// Starts a copy between two chunks, and waits for the `previous` one (`MEM_COPY_ASYNC64`).
+    ///
+    /// # Errors
+    /// [`NdlError::Call`]; the previous copy may then still be in flight.
+    pub fn copy_async(
+        &self,
+        transfer: &Transfer,
+        previous: WaitHandle,
+    ) -> Result<WaitHandle, NdlError> {
+        let mut arg = ioctl::MemCopyAsync64 {
+            src: u64::from(transfer.source.get()),
+            dst: u64::from(transfer.target.get()),
+            size: transfer.size_bytes,
+            src_offset: transfer.source_offset_bytes,
+            dst_offset: transfer.target_offset_bytes,
+            pwait: previous.raw(),
+            ..Default::default()
+        };
+        let word = ioctl::MEM_COPY_ASYNC64;
+        self.call(&self.work, word, &mut arg, &mut [])?;
+        WaitHandle::of_started(arg.wait).ok_or(self.answer(word, u64::from(arg.wait)))
+    }
+
+    /// Waits for a copy between two chunks (`MEM_COPY_ASYNC_WAIT`).
+    ///
+    /// # Errors
+    /// [`NdlError::Call`] if it failed, or with `EINVAL` if it is not in flight.
+    pub fn copy_wait(
+        &self,
+        source: McHandle,
+        target: McHandle,
+        copy: WaitHandle,
+    ) -> Result<(), NdlError> {
+        let mut arg = ioctl::MemCopyAsyncWait {
+            src: u64::from(source.get()),
+            dst: u64::from(target.get()),
+            pwait: copy.raw(),
+            pad: 0,
+        };
+        self.call(&self.work, ioctl::MEM_COPY_ASYNC_WAIT, &mut arg, &mut [])
     }
 }
 

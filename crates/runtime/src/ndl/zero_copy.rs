@@ -39,6 +39,27 @@ pub struct ZeroCopyOp<'a> {
     pub size_bytes: u64,
 }
 
+/// A range of lent memory to copy.
+#[derive(Debug)]
+pub struct LentOp<'a> {
+    /// From where its batch begins in the chunk.
+    pub offset_bytes: u64,
+    /// The memory, not empty: what is read from if the way is to the device, and what is written to
+    /// otherwise.
+    pub lent: Lent<'a>,
+}
+
+/// Ranges to copy between a chunk and lent memory.
+#[derive(Debug)]
+pub struct LentBatch<'a> {
+    /// The chunk.
+    pub handle: McHandle,
+    /// Where it begins in the chunk.
+    pub offset_bytes: u64,
+    /// In the order in which they are done; at least one.
+    pub ops: Vec<LentOp<'a>>,
+}
+
 /// Ranges to copy between a chunk and buffers.
 #[derive(Clone, Copy)]
 pub struct ZeroCopyBatch<'a> {
@@ -124,6 +145,49 @@ impl Device {
             ..MemBufZerocopy64Batches::default()
         };
         let mut lent: Vec<_> = ops.iter().map(|ops| Lent::In(ops.as_bytes())).collect();
+        lent.push(Lent::In(raw.as_bytes()));
+        let word = ioctl::MEM_BUF_ZEROCOPY64_BATCHES;
+        self.call(&self.work, word, &mut arg, &mut lent)
+    }
+
+    /// Copies batch after batch between chunks and lent memory, all one way, and waits
+    /// (`MEM_BUF_ZEROCOPY64_BATCHES`). Writes of at most `bar4_wr_threshold_bytes` may be stored by
+    /// the processor.
+    ///
+    /// # Errors
+    /// [`NdlError::Call`]. Batches before the one at fault are done all the same.
+    pub fn zero_copy_lent(
+        &self,
+        batches: Vec<LentBatch<'_>>,
+        to_device: bool,
+        bar4_wr_threshold_bytes: u16,
+    ) -> Result<(), NdlError> {
+        let ops: Vec<Vec<ZerocopyOp>> = batches
+            .iter()
+            .map(|batch| batch.ops.iter().map(LentOp::raw).collect())
+            .collect();
+        let raw: Vec<ZerocopyBatch> = batches
+            .iter()
+            .zip(&ops)
+            .map(|(batch, ops)| ZerocopyBatch {
+                mem_handle: u64::from(batch.handle.get()),
+                mem_handle_offset: batch.offset_bytes,
+                ops_ptr: user_addr(ops.as_bytes()).get(),
+                num_ops: count(ops.len()),
+                bar4_wr_threshold: bar4_wr_threshold_bytes,
+                ..ZerocopyBatch::default()
+            })
+            .collect();
+        let mut arg = MemBufZerocopy64Batches {
+            batches: user_addr(raw.as_bytes()).get(),
+            num_batches: count(raw.len()),
+            is_copy_to_device: u16::from(to_device),
+            h2t_qid: DEFAULT_QUEUE,
+            ..MemBufZerocopy64Batches::default()
+        };
+        let memory = batches.into_iter().flat_map(|batch| batch.ops);
+        let mut lent: Vec<_> = memory.map(|op| op.lent).collect();
+        lent.extend(ops.iter().map(|ops| Lent::In(ops.as_bytes())));
         lent.push(Lent::In(raw.as_bytes()));
         let word = ioctl::MEM_BUF_ZEROCOPY64_BATCHES;
         self.call(&self.work, word, &mut arg, &mut lent)
@@ -215,6 +279,20 @@ impl ZeroCopyOp<'_> {
                 .address()
                 .get()
                 .saturating_add(self.buffer_offset_bytes),
+        }
+    }
+}
+
+impl LentOp<'_> {
+    fn raw(&self) -> ZerocopyOp {
+        let bytes: &[u8] = match &self.lent {
+            Lent::In(bytes) => bytes,
+            Lent::Out(bytes) => bytes,
+        };
+        ZerocopyOp {
+            offset: self.offset_bytes,
+            size: bytes.len() as u64,
+            buffer: user_addr(bytes).get(),
         }
     }
 }

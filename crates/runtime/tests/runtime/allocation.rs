@@ -10,6 +10,7 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::transport::Transport;
+use glia_runtime::dmem::GcList;
 use glia_runtime::dml::Action;
 use glia_runtime::{AllocSpec, Core, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor};
 use proptest::prelude::*;
@@ -319,6 +320,27 @@ fn memory_goes_back_with_its_last_reference() {
         (Action::Free, Some("w"), Some(0)),
     ];
     assert_eq!(seen.collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn a_list_lets_go_of_its_references_and_can_be_used_again() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, _) = open(&fake);
+    let spec = AllocSpec::device(100, MemUsage::Weight);
+    let [one, two] = [0, 1].map(|number| runtime.allocate(core(number), &spec).unwrap());
+    let (mut list, mut other) = (GcList::new(), GcList::new());
+    list.push(one.clone());
+    list.push(two);
+    other.push(one);
+    assert_eq!(list.len(), 2);
+    list.free();
+    assert!(list.is_empty());
+    assert_eq!(fake.live_chunks(), COPY_BUFFERS + 1);
+    list.push(runtime.allocate(core(0), &spec).unwrap());
+    other.free();
+    assert_eq!(fake.live_chunks(), COPY_BUFFERS + 1);
+    drop(list);
+    assert_eq!(fake.live_chunks(), COPY_BUFFERS);
 }
 
 #[test]

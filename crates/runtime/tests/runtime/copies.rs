@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
-use glia_abi::ioctl;
+use glia_abi::ioctl::{self, feature};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::transport::Transport;
 use glia_runtime::ndl::{ChunkSpec, Device, Transfer};
-use glia_runtime::{AllocSpec, Dmem, Runtime};
+use glia_runtime::{AllocSpec, Dmem, Runtime, RuntimeConfig};
 use proptest::prelude::*;
 
-use crate::fake::{Command, DEVICE, Fake, Moves, core, open};
+use crate::fake::{Command, DEVICE, Fake, Moves, core, open, open_with};
 
 const HALF: u64 = 1 << 20;
 const NONE: u32 = u32::MAX;
@@ -246,6 +246,44 @@ fn chunks_are_copied_and_filled_by_single_calls() {
     assert_eq!(
         device.info(source).unwrap().pa,
         device.physical_address(source).unwrap()
+    );
+}
+
+#[test]
+fn a_runtime_that_is_told_so_copies_by_the_callers_pages_where_the_driver_can() {
+    let commands = |features, bar4_wr_threshold_bytes| {
+        let fake = Fake::new(Arch::V3);
+        fake.state().features |= features;
+        let config = RuntimeConfig {
+            zero_copy: true,
+            bar4_wr_threshold_bytes,
+            ..RuntimeConfig::default()
+        };
+        let (runtime, _) = open_with(&fake, config);
+        let dmem = tensor(&runtime, 100);
+        dmem.write(7, b"bytes").unwrap();
+        let mut back = [0; 5];
+        dmem.read(7, &mut back).unwrap();
+        assert_eq!(&back, b"bytes");
+        fake.take_commands()
+    };
+    let wanted = |to_device, threshold| Command::ZeroCopy {
+        to_device,
+        offset: 7,
+        size: 5,
+        threshold,
+    };
+    let able = feature::ZEROCOPY;
+    assert_eq!(
+        commands(able, None),
+        [wanted(true, 0x1000), wanted(false, 0)]
+    );
+    assert_eq!(commands(able, Some(8)), [wanted(true, 8), wanted(false, 0)]);
+    let staged = commands(0, None);
+    assert!(
+        staged
+            .iter()
+            .all(|one| matches!(one, Command::Start { .. }))
     );
 }
 

@@ -88,7 +88,7 @@ fn the_life_of_a_tensor_is_told_in_order_with_its_ids() {
     tensor.read(0, &mut [0; 5000]).unwrap();
     tensor.write(0, &[]).unwrap();
     assert!(tensor.write(4999, &[1; 2]).is_err());
-    let at = tensor.memory().pa();
+    let at = tensor.memory().unwrap().pa();
     drop(tensor);
     drop(runtime);
     let heard = heard.take();

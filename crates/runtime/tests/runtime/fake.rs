@@ -19,6 +19,11 @@ use glia_runtime::dml::{Log, LogContext};
 use glia_runtime::{Core, Runtime, RuntimeConfig};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// The category of a page of a contiguous scratchpad.
+const CONTIGUOUS: u32 = 19;
+/// Where contiguous scratchpads begin to grow down, on each channel.
+pub(crate) const SCRATCHPAD_END: u64 = 1 << 45;
+
 /// When an asynchronous copy's bytes move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moves {
@@ -28,8 +33,11 @@ pub(crate) enum Moves {
     AtWait,
 }
 
+/// Where a batch begins, its threshold, and offset and size of its ranges.
+pub(crate) type ToldBatch = (u64, u16, Vec<(u64, u64)>);
+
 /// A copy command as it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     Start {
         size: u64,
@@ -39,6 +47,27 @@ pub(crate) enum Command {
     },
     Wait {
         copy: u32,
+    },
+    /// Between two chunks.
+    Copy {
+        source_offset: u64,
+        target_offset: u64,
+        size: u64,
+    },
+    Fill {
+        offset: u64,
+        size: u64,
+        value: u32,
+    },
+    ZeroCopy {
+        to_device: bool,
+        offset: u64,
+        size: u64,
+        threshold: u32,
+    },
+    Batches {
+        to_device: bool,
+        batches: Vec<ToldBatch>,
     },
 }
 
@@ -56,7 +85,8 @@ struct Chunk {
     is_host: bool,
     channel: u32,
     category: u32,
-    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Pages that were written, by number.
+    bytes: Arc<Mutex<BTreeMap<u64, Vec<u8>>>>,
 }
 
 pub(crate) struct State {
@@ -65,6 +95,10 @@ pub(crate) struct State {
     pub(crate) host_room: u64,
     pub(crate) channel_room: Vec<u64>,
     pub(crate) features: u64,
+    /// Bytes of each channel's contiguous scratchpad, which grows down from [`SCRATCHPAD_END`].
+    pub(crate) scratchpads: Vec<u64>,
+    /// Scratchpad pages that came back out of turn.
+    pub(crate) out_of_turn: u32,
     pub(crate) version_min: u32,
     pub(crate) commands: Vec<Command>,
     pub(crate) open: Vec<(Fd, OpenMode)>,
@@ -91,6 +125,8 @@ impl Fake {
             host_room: 1 << 30,
             channel_room: vec![profile.region_size_bytes; profile.region_bases.len()],
             features: feature::ASYNC_DMA | feature::MEM_ALLOC_TYPE | feature::MEM_ALLOC64,
+            scratchpads: vec![0; profile.region_bases.len()],
+            out_of_turn: 0,
             version_min: profile.compatible_versions.0,
             commands: Vec::new(),
             open: Vec::new(),
@@ -119,6 +155,16 @@ impl Fake {
     /// The copy commands since the last call.
     pub(crate) fn take_commands(&self) -> Vec<Command> {
         std::mem::take(&mut self.state().commands)
+    }
+
+    /// Says what happens when somebody waits, once.
+    pub(crate) fn meanwhile(&self, happens: impl FnOnce() + Send + 'static) {
+        self.sched.meanwhile.lock().unwrap().push(Box::new(happens));
+    }
+
+    /// Whether nobody has waited since [`meanwhile`](Self::meanwhile).
+    pub(crate) fn nobody_waited(&self) -> bool {
+        !self.sched.meanwhile.lock().unwrap().is_empty()
     }
 
     pub(crate) fn live_chunks(&self) -> usize {
@@ -173,8 +219,17 @@ impl State {
         };
         let size = arg.size.next_multiple_of(4096);
         *room = room.checked_sub(size).ok_or(Errno::ENOMEM)?;
-        let pa = self.next_pa.next_multiple_of(arg.align.max(4096));
-        self.next_pa = pa + size;
+        let pa = match arg.mem_type {
+            CONTIGUOUS => {
+                self.scratchpads[channel] += size;
+                SCRATCHPAD_END - self.scratchpads[channel]
+            }
+            _ => {
+                let pa = self.next_pa.next_multiple_of(arg.align.max(4096));
+                self.next_pa = pa + size;
+                pa
+            }
+        };
         let handle = self.next_handle;
         self.next_handle += 1;
         let chunk = Chunk {
@@ -196,6 +251,11 @@ impl State {
             false => &mut self.channel_room[chunk.channel as usize],
         };
         *room += chunk.size;
+        if chunk.category == CONTIGUOUS {
+            let scratchpad = &mut self.scratchpads[chunk.channel as usize];
+            self.out_of_turn += u32::from(chunk.pa != SCRATCHPAD_END - *scratchpad);
+            *scratchpad -= chunk.size;
+        }
         Ok(())
     }
 
@@ -257,6 +317,44 @@ impl State {
         }
     }
 
+    fn batches(
+        &mut self,
+        arg: &ioctl::MemBufZerocopy64Batches,
+        buffers: &mut [Lent<'_>],
+    ) -> Result<(), Errno> {
+        let raw: Vec<ioctl::ZerocopyBatch> = array(buffers, arg.batches, arg.num_batches)?;
+        let to_device = arg.is_copy_to_device != 0;
+        let mut told = Vec::new();
+        for batch in &raw {
+            let chunk = self.chunk(batch.mem_handle)?;
+            let ops: Vec<ioctl::ZerocopyOp> = array(buffers, batch.ops_ptr, batch.num_ops)?;
+            for op in &ops {
+                let offset = batch.mem_handle_offset + op.offset;
+                if op.size == 0 || offset + op.size > chunk.size {
+                    return Err(Errno::EINVAL);
+                }
+                match to_device {
+                    true => {
+                        let from: Vec<u8> = array(buffers, op.buffer, op.size as u32)?;
+                        put(&chunk.bytes, offset, &from);
+                    }
+                    false => {
+                        let into = lent(buffers, op.buffer)?;
+                        assert_eq!(into.len() as u64, op.size);
+                        get(&chunk.bytes, offset, into);
+                    }
+                }
+            }
+            let ops = ops.iter().map(|op| (op.offset, op.size)).collect();
+            told.push((batch.mem_handle_offset, batch.bar4_wr_threshold, ops));
+        }
+        self.commands.push(Command::Batches {
+            to_device,
+            batches: told,
+        });
+        Ok(())
+    }
+
     fn land(&mut self, context: u32) -> Result<(), Errno> {
         let copy = self.in_flight.remove(&context).ok_or(Errno::EINVAL)?;
         match self.moves {
@@ -266,20 +364,37 @@ impl State {
     }
 }
 
-fn get(bytes: &Mutex<Vec<u8>>, offset: u64, into: &mut [u8]) {
-    let bytes = bytes.lock().unwrap();
-    for (index, byte) in into.iter_mut().enumerate() {
-        *byte = bytes.get(offset as usize + index).copied().unwrap_or(0);
-    }
+fn get(bytes: &Mutex<BTreeMap<u64, Vec<u8>>>, offset: u64, into: &mut [u8]) {
+    let pages = bytes.lock().unwrap();
+    into.fill(0);
+    each_page(offset, into.len(), |page, at, part| {
+        if let Some(page) = pages.get(&page) {
+            into[part.clone()].copy_from_slice(&page[at..at + part.len()]);
+        }
+    });
 }
 
-fn put(bytes: &Mutex<Vec<u8>>, offset: u64, from: &[u8]) {
-    let mut bytes = bytes.lock().unwrap();
-    let end = offset as usize + from.len();
-    if bytes.len() < end {
-        bytes.resize(end, 0);
+fn put(bytes: &Mutex<BTreeMap<u64, Vec<u8>>>, offset: u64, from: &[u8]) {
+    let mut pages = bytes.lock().unwrap();
+    each_page(offset, from.len(), |page, at, part| {
+        let page = pages.entry(page).or_insert_with(|| vec![0; 4096]);
+        page[at..at + part.len()].copy_from_slice(&from[part]);
+    });
+}
+
+/// Cuts a range into pages: the page's number, the offset there, the part of the range.
+fn each_page(offset: u64, size: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < size {
+        let at = (offset + done as u64) % 4096;
+        let part = (size - done).min(4096 - at as usize);
+        each(
+            (offset + done as u64) / 4096,
+            at as usize,
+            done..done + part,
+        );
+        done += part;
     }
-    bytes[offset as usize..end].copy_from_slice(from);
 }
 
 /// The struct of a command, which must have exactly its size.
@@ -296,6 +411,27 @@ fn lent<'a>(lent: &'a mut [Lent<'_>], at: u64) -> Result<&'a mut [u8], Errno> {
         })
         .ok_or(Errno::EFAULT)
 }
+
+/// What an array in a lent buffer holds.
+fn array<T: FromBytes + Immutable + Clone>(
+    lent: &[Lent<'_>],
+    at: u64,
+    count: u32,
+) -> Result<Vec<T>, Errno> {
+    let found = lent.iter().find_map(|one| match one {
+        Lent::In(bytes) if user_addr(bytes).get() == at => Some(*bytes),
+        _ => None,
+    });
+    let bytes = found.ok_or(Errno::EFAULT)?;
+    assert_eq!(bytes.len(), count as usize * size_of::<T>());
+    let items = bytes.chunks(size_of::<T>());
+    Ok(items
+        .map(|item| T::read_from_bytes(item).unwrap())
+        .collect())
+}
+
+/// Commands that move more than this are noted only.
+const LARGE: u64 = 64 << 20;
 
 impl Transport for Fake {
     fn open(&self, device: DeviceId, mode: OpenMode) -> Result<Fd, Errno> {
@@ -380,6 +516,14 @@ impl Transport for Fake {
             }
             ioctl::MEM_COPY64 => {
                 let arg: &mut ioctl::MemCopy64 = arg(bytes);
+                state.commands.push(Command::Copy {
+                    source_offset: arg.src_offset,
+                    target_offset: arg.dst_offset,
+                    size: arg.size,
+                });
+                if arg.size > LARGE {
+                    return Ok(0);
+                }
                 state.move_bytes(&ioctl::MemCopyAsync64 {
                     src: arg.src,
                     dst: arg.dst,
@@ -389,6 +533,40 @@ impl Transport for Fake {
                     ..Default::default()
                 })?;
             }
+            ioctl::MEMSET64 => {
+                let arg: &mut ioctl::Memset64 = arg(bytes);
+                let chunk = state.chunk(arg.mem_handle)?;
+                if arg.offset + arg.size > chunk.size {
+                    return Err(Errno::EINVAL);
+                }
+                state.commands.push(Command::Fill {
+                    offset: arg.offset,
+                    size: arg.size,
+                    value: arg.value,
+                });
+                if arg.size <= LARGE {
+                    let value = arg.value as u8;
+                    put(&chunk.bytes, arg.offset, &vec![value; arg.size as usize]);
+                }
+            }
+            ioctl::MEM_BUF_ZEROCOPY64 => {
+                let arg: &mut ioctl::MemBufZerocopy64 = arg(bytes);
+                let chunk = state.chunk(arg.mem_handle)?;
+                state.commands.push(Command::ZeroCopy {
+                    to_device: arg.is_copy_to_device != 0,
+                    offset: arg.offset,
+                    size: arg.size,
+                    threshold: arg.bar4_wr_threshold,
+                });
+                match arg.is_copy_to_device {
+                    1 => {
+                        let from: Vec<u8> = array(buffers, arg.buffer, arg.size as u32)?;
+                        put(&chunk.bytes, arg.offset, &from);
+                    }
+                    _ => get(&chunk.bytes, arg.offset, lent(buffers, arg.buffer)?),
+                }
+            }
+            ioctl::MEM_BUF_ZEROCOPY64_BATCHES => state.batches(arg(bytes), buffers)?,
             ioctl::MEM_COPY_ASYNC64 => state.start(arg(bytes))?,
             ioctl::MEM_COPY_ASYNC_WAIT => {
                 let copy = arg::<ioctl::MemCopyAsyncWait>(bytes).pwait;
@@ -489,9 +667,16 @@ impl Mapping for Mapped {
     }
 }
 
-/// One thread: nobody else could let go what is waited for.
+/// What happens when somebody would wait.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// One thread: nobody else could let go what is waited for, unless the test has said what happens
+/// meanwhile.
 #[derive(Default)]
-struct FakeSched(std::sync::atomic::AtomicU64);
+struct FakeSched {
+    next: std::sync::atomic::AtomicU64,
+    meanwhile: Mutex<Vec<Meanwhile>>,
+}
 
 impl Sched for FakeSched {
     fn now(&self) -> Tick {
@@ -499,7 +684,7 @@ impl Sched for FakeSched {
     }
 
     fn wait_on(&self) -> WaitOn {
-        WaitOn(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        WaitOn(self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
     }
 
     fn wake(&self, _on: WaitOn) {}
@@ -512,13 +697,33 @@ impl Sched for FakeSched {
 
     fn kick(&self, _worker: WorkerId) {}
 
-    fn block(&self, on: WaitOn, poll: &mut dyn FnMut() -> Poll, _within: Option<Micros>) -> bool {
-        match poll() {
-            Poll::Done => true,
-            Poll::Never => false,
-            Poll::Pending => panic!("a single thread waits for itself on {on:?}"),
+    fn block(&self, on: WaitOn, poll: &mut dyn FnMut() -> Poll, within: Option<Micros>) -> bool {
+        loop {
+            match poll() {
+                Poll::Done => return true,
+                Poll::Never => return false,
+                Poll::Pending => {}
+            }
+            let meanwhile = self.meanwhile.lock().unwrap().pop();
+            match (meanwhile, within) {
+                (Some(meanwhile), _) => meanwhile(),
+                (None, Some(_)) => return false,
+                (None, None) => panic!("a single thread waits for itself on {on:?}"),
+            }
         }
     }
+}
+
+/// Memory of the caller's.
+pub(crate) fn buffer(size: u64) -> Arc<dyn Mapping> {
+    Arc::new(Mapped(Chunk {
+        size,
+        pa: 0,
+        is_host: true,
+        channel: 0,
+        category: 0,
+        bytes: Arc::default(),
+    }))
 }
 
 /// A log that keeps each write.
@@ -556,10 +761,15 @@ pub(crate) fn core(number: u32) -> Core {
 
 /// A runtime with one device, and what it logs.
 pub(crate) fn open(fake: &Arc<Fake>) -> (Runtime, Arc<Kept>) {
+    open_with(fake, RuntimeConfig::default())
+}
+
+/// The same, told something.
+pub(crate) fn open_with(fake: &Arc<Fake>, config: RuntimeConfig) -> (Runtime, Arc<Kept>) {
     let log = Arc::new(Kept::default());
     let config = RuntimeConfig {
         log: Some(Arc::clone(&log) as Arc<dyn Log>),
-        ..RuntimeConfig::default()
+        ..config
     };
     let transport = Arc::clone(fake) as Arc<dyn Transport>;
     (Runtime::open(transport, &[DEVICE], config).unwrap(), log)

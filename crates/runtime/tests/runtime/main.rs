@@ -15,3 +15,5 @@ mod copies;
 mod events;
 mod fake;
 mod reports;
+mod scratchpads;
+mod tensors;

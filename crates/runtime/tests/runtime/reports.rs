@@ -10,7 +10,7 @@ use glia_abi::transport::Transport;
 use glia_runtime::dml::{Log, ReportProfile};
 use glia_runtime::{AllocSpec, Dmem, Runtime, RuntimeConfig};
 
-use crate::fake::{DEVICE, Fake, Kept, core, open};
+use crate::fake::{DEVICE, Fake, Kept, core, open, open_with};
 
 /// Two cores of bank 1 with something in most columns, a model on one of them, and a neighbour on
 /// another bank that must not show.
@@ -177,5 +177,151 @@ fn a_table_of_the_device_has_all_banks() {
             "\\_NC 6",
             "\\_NC 7",
         ]
+    );
+}
+
+/// What a log got without the prefix of its first line.
+fn message(write: &str) -> &str {
+    &write["2026-Jan-02 03:04:05.678901  4711:4712  ".len()..]
+}
+
+#[test]
+fn a_loaded_model_is_one_message_and_data() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, log) = open(&fake);
+    let (_live, model) = fill(&runtime);
+
+    model.log_usage();
+
+    let wanted = " INFO  TDRV:dml_log_dev_neff_mem                    
+[ND 0:NC 2] Current Usage Total: 20.096GB
+\tShared Scratchpad: 0.000B
+\tTensors: 20.000GB
+Per NEFF memory usage breakdown for [a.neff]:
+\tTotal: 2.152MB
+\t* model code: 0.000B
+\t* model constants: 272.000KB
+\t* scratchpad: 0.000B
+\t* runtime: 0.000B
+\t* dma rings io: 0.000B
+\t* dma rings spill: 1.886MB
+\t* dma rings collectives: 0.000B
+\t* dma rings runtime: 0.000B
+\t* collectives: 0.000B
+";
+    let writes = log.take();
+    assert_eq!(writes.len(), 1);
+    assert_eq!(message(&writes[0]), wanted);
+    let report = model.report();
+    assert_eq!(report.total_bytes(), 278_528 + 1_977_615);
+    assert_eq!(report.core_present.get(MemUsage::PoolStdio), 1088);
+}
+
+#[test]
+fn events_are_one_message_with_commas() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, log) = open(&fake);
+    let spec = AllocSpec {
+        hint: Some("kv, \"hot\""),
+        ..AllocSpec::device(5000, MemUsage::Tensor)
+    };
+    let held = runtime.allocate(core(3), &spec).unwrap();
+    let host = AllocSpec {
+        location: Location::Host,
+        ..AllocSpec::device(64, MemUsage::DmaRing)
+    };
+    let ring = runtime.allocate(core(0), &host).unwrap();
+    let (kv, host) = (held.pa().get(), ring.pa().get());
+    drop(held);
+
+    runtime.log_events(DEVICE).unwrap();
+
+    let writes = log.take();
+    assert_eq!(writes.len(), 1);
+    let wanted = format!(
+        " INFO  TDRV:dml_dump                                Memory events of nd 0 (0 older ones dropped):
+action,mem_loc,mem_usage,tdram_channel,hint,nc_idx,size,pa,align_offset,total_mem_used
+ALLOC,DEVICE,TENSOR,1,\"kv, \"\"hot\"\"\",3,5000,{kv:#x},0,5000
+ALLOC,HOST,DMA_RING,0,,0,64,{host:#x},0,
+FREE,DEVICE,TENSOR,1,\"kv, \"\"hot\"\"\",3,5000,{kv:#x},0,0
+"
+    );
+    assert_eq!(message(&writes[0]), wanted);
+}
+
+#[test]
+fn a_report_on_demand_has_all_banks_in_one_message() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, log) = open(&fake);
+    let _live = fill(&runtime);
+    runtime.log_oom_report();
+    let writes = log.take();
+    assert_eq!(writes.len(), 1);
+    let head = " INFO  TDRV:log_dev_mem_usage_table                 Displaying Current Memory Utilization:\n\n";
+    let table = runtime.usage(DEVICE).unwrap();
+    let table = table.text(ReportProfile::Runtime2_31);
+    assert_eq!(message(&writes[0]), format!("{head}{table}"));
+}
+
+#[test]
+fn a_report_on_demand_of_an_older_profile_lists_all_cores() {
+    let fake = Fake::new(Arch::V2);
+    let config = RuntimeConfig {
+        profile: ReportProfile::Sdk2_23,
+        ..RuntimeConfig::default()
+    };
+    let (runtime, log) = open_with(&fake, config);
+    let spec = AllocSpec::device(1088, MemUsage::PoolStdio);
+    let _live = runtime.allocate(core(0), &spec).unwrap();
+    runtime.log_oom_report();
+    let wanted =
+        " INFO  TDRV:log_dev_mem                             ND 0:NC 0, current utilization:
+\t* total: 1.062KB
+\t* runtime: 1.062KB
+
+ND 0:NC 1, current utilization:
+
+";
+    assert_eq!(message(&log.take()[0]), wanted);
+}
+
+#[test]
+fn a_runtime_that_is_told_so_reports_each_usage_or_nothing() {
+    let failed = |config| {
+        let fake = Fake::new(Arch::V3);
+        let (runtime, log) = open_with(&fake, config);
+        let spec = AllocSpec::device(25 << 30, MemUsage::Tensor);
+        let error = runtime.allocate(core(2), &spec).err().unwrap();
+        assert!(error.oom().is_some());
+        log.take()
+    };
+    let verbose = failed(RuntimeConfig {
+        verbose_tables: true,
+        ..RuntimeConfig::default()
+    });
+    assert!(verbose[0].contains("\n\n(a column for each usage: a form of Glia's own)\n"));
+    let silent = failed(RuntimeConfig {
+        oom_log: false,
+        ..RuntimeConfig::default()
+    });
+    assert_eq!(silent, [""; 0]);
+}
+
+#[test]
+fn the_report_names_the_size_of_a_logical_core() {
+    let of = |arch, lnc_size| {
+        let fake = Fake::new(arch);
+        let config = RuntimeConfig {
+            lnc_size,
+            ..RuntimeConfig::default()
+        };
+        let (runtime, _) = open_with(&fake, config);
+        let spec = AllocSpec::device(25 << 30, MemUsage::Tensor);
+        let error = runtime.allocate(core(0), &spec).err().unwrap();
+        error.oom().unwrap().lnc_size
+    };
+    assert_eq!(
+        (of(Arch::V3, 2), of(Arch::V3, 0), of(Arch::V2, 2)),
+        (2, 1, 1)
     );
 }

@@ -1,0 +1,149 @@
+//! What the runtime is told when it is opened.
+
+mod env;
+
+use std::sync::Arc;
+
+use glia_abi::event::{NoSink, Sink};
+use glia_abi::handle::Pid;
+
+use crate::dml::{Log, ReportProfile};
+
+pub use env::EnvError;
+
+const MIB: u64 = 1 << 20;
+
+/// What the runtime is told when it is opened.
+#[derive(Clone)]
+pub struct RuntimeConfig {
+    /// How reports look.
+    pub profile: ReportProfile,
+    /// Events that are kept for each device (runtime 2.31: `NEURON_RT_DEBUG_MEMLOG_MAX_SIZE`).
+    pub events_max: usize,
+    /// Where log lines go; `None` for nowhere.
+    pub log: Option<Arc<dyn Log>>,
+    /// Who hears events: as a rule, whoever hears those of the machine.
+    pub sink: Arc<dyn Sink>,
+    /// The process that events are about, as the driver calls it; `None` if that is not known.
+    pub process: Option<Pid>,
+    /// Physical cores that make a logical one (`NEURON_RT_VIRTUAL_CORE_SIZE`). V2 has 1 whatever
+    /// this says; 0 counts as 1.
+    pub lnc_size: u32,
+    /// How large a page of the paged scratchpad is.
+    pub scratchpad_page: PageSize,
+    /// Whether the scratchpad is to be contiguous, where it can be
+    /// (`NEURON_RT_CONTIGUOUS_SCRATCHPAD`; on by itself from runtime 2.33 on).
+    pub contiguous_scratchpad: bool,
+    /// Whether a table has a column for each usage (`NEURON_RT_DBG_VERBOSE_DEV_MEM`).
+    pub verbose_tables: bool,
+    /// Whether tensors and allocations in HBM are copied by the caller's own pages and not through
+    /// the copy buffer, where the driver can do that (`NEURON_RT_DBG_ZEROCOPY`).
+    pub zero_copy: bool,
+    /// The most bytes of a write by the caller's pages that the processor may store by itself
+    /// (`NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE`); `None` for what the generation has: 4,096 bytes
+    /// since V3, nothing before.
+    pub bar4_wr_threshold_bytes: Option<u16>,
+    /// Whether a failed allocation is reported in the log
+    /// (`NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG`). The error carries the report in any case.
+    pub oom_log: bool,
+}
+
+impl Default for RuntimeConfig {
+    fn default() -> Self {
+        Self {
+            profile: ReportProfile::default(),
+            events_max: 1 << 20,
+            log: None,
+            sink: Arc::new(NoSink),
+            process: None,
+            lnc_size: 1,
+            scratchpad_page: PageSize::default(),
+            contiguous_scratchpad: false,
+            verbose_tables: false,
+            zero_copy: false,
+            bar4_wr_threshold_bytes: None,
+            oom_log: true,
+        }
+    }
+}
+
+/// Bytes of a page of the paged scratchpad: a multiple of 512 MiB below 4 GiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageSize(u64);
+
+impl PageSize {
+    /// All sizes are multiples of this one, which is the least and the default.
+    pub const STEP_BYTES: u64 = 512 * MIB;
+    /// All sizes are below this.
+    pub const END_BYTES: u64 = 4096 * MIB;
+
+    /// A size in bytes; `None` if it is not allowed.
+    #[must_use]
+    pub const fn new(bytes: u64) -> Option<Self> {
+        match bytes {
+            Self::STEP_BYTES..Self::END_BYTES if bytes.is_multiple_of(Self::STEP_BYTES) => {
+                Some(Self(bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// A size in units of 1,048,576 bytes, as `NEURON_SCRATCHPAD_PAGE_SIZE` has it; `None` if it is
+    /// not allowed.
+    #[must_use]
+    pub const fn from_mib(mib: u64) -> Option<Self> {
+        match mib.checked_mul(MIB) {
+            Some(bytes) => Self::new(bytes),
+            None => None,
+        }
+    }
+
+    /// The least size that is not smaller than this many bytes; `None` if there is none.
+    #[must_use]
+    pub const fn at_least(bytes: u64) -> Option<Self> {
+        match bytes.checked_next_multiple_of(Self::STEP_BYTES) {
+            Some(0) => Some(Self(Self::STEP_BYTES)),
+            Some(bytes) => Self::new(bytes),
+            None => None,
+        }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+
+    /// Units of 1,048,576 bytes.
+    #[must_use]
+    pub const fn mib(self) -> u64 {
+        self.0 / MIB
+    }
+}
+
+impl Default for PageSize {
+    fn default() -> Self {
+        Self(Self::STEP_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_a_multiple_of_512_mib_below_4_gib() {
+        let allowed: Vec<u64> = (0..=4096)
+            .filter(|&mib| PageSize::from_mib(mib).is_some())
+            .collect();
+        assert_eq!(allowed, [512, 1024, 1536, 2048, 2560, 3072, 3584]);
+        assert_eq!(PageSize::from_mib(u64::MAX), None);
+        assert_eq!(PageSize::default().mib(), 512);
+        let least = |bytes| PageSize::at_least(bytes).map(PageSize::mib);
+        assert_eq!(least(0), Some(512));
+        assert_eq!(least((512 << 20) + 1), Some(1024));
+        assert_eq!(least(3584 << 20), Some(3584));
+        assert_eq!(least((3584 << 20) + 1), None);
+        assert_eq!(least(u64::MAX), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! The environment variables that the runtime reads when it is opened.
+//!
+//! | variable | value | field |
+//! | --- | --- | --- |
+//! | `NEURON_RT_DEBUG_MEMLOG_MAX_SIZE` | number of events | [`events_max`](RuntimeConfig::events_max) |
+//! | `NEURON_RT_VIRTUAL_CORE_SIZE`, or `NEURON_LOGICAL_NC_CONFIG` | 1 or 2, 2 if unset | [`lnc_size`](RuntimeConfig::lnc_size) |
+//! | `NEURON_SCRATCHPAD_PAGE_SIZE`, or `NEURON_RT_ONE_TMPBUF_PAGE_SIZE_MB` | MB, a multiple of 512 below 4096 | [`scratchpad_page`](RuntimeConfig::scratchpad_page) |
+//! | `NEURON_RT_CONTIGUOUS_SCRATCHPAD`, or `NEURON_RT_DBG_EXPERIMENTAL_CONTIGUOUS_SCRATCHPAD` | 0 or 1 | [`contiguous_scratchpad`](RuntimeConfig::contiguous_scratchpad) |
+//! | `NEURON_RT_DBG_VERBOSE_DEV_MEM` | 0 or 1 | [`verbose_tables`](RuntimeConfig::verbose_tables) |
+//! | `NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG` | 0 or 1 | [`oom_log`](RuntimeConfig::oom_log) |
+//! | `NEURON_RT_DBG_ZEROCOPY` | 0 or 1 | [`zero_copy`](RuntimeConfig::zero_copy) |
+//! | `NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE` | bytes up to 65535, `0x` for hexadecimal | [`bar4_wr_threshold_bytes`](RuntimeConfig::bar4_wr_threshold_bytes) |
+//!
+//! The first name of a row wins over the second. What is unset or empty changes nothing. The process
+//! environment is not read here: whoever opens the runtime says where to look.
+
+use super::{PageSize, RuntimeConfig};
+
+/// A variable whose value cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{variable}={value}: {wanted} is wanted")]
+pub struct EnvError {
+    /// Which variable.
+    pub variable: &'static str,
+    /// Its value.
+    pub value: String,
+    /// What it could be.
+    pub wanted: &'static str,
+}
+
+impl RuntimeConfig {
+    /// What the environment says, and the default where it says nothing. `lookup` gives the value of
+    /// a variable.
+    ///
+    /// # Errors
+    /// [`EnvError`] for the first value that cannot be used.
+    ///
+    /// ```
+    /// use glia_runtime::RuntimeConfig;
+    ///
+    /// let config = RuntimeConfig::from_env(|name| std::env::var(name).ok())?;
+    /// # Ok::<(), glia_runtime::config::EnvError>(())
+    /// ```
+    pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, EnvError> {
+        let mut config = Self::default();
+        let env = Env(&lookup);
+        env.read(
+            &["NEURON_RT_DEBUG_MEMLOG_MAX_SIZE"],
+            "a number of events",
+            |value| value.parse().ok(),
+            &mut config.events_max,
+        )?;
+        config.lnc_size = 2;
+        env.read(
+            &["NEURON_RT_VIRTUAL_CORE_SIZE", "NEURON_LOGICAL_NC_CONFIG"],
+            "1 or 2",
+            |value| value.parse().ok().filter(|size| (1..=2).contains(size)),
+            &mut config.lnc_size,
+        )?;
+        env.read(
+            &[
+                "NEURON_SCRATCHPAD_PAGE_SIZE",
+                "NEURON_RT_ONE_TMPBUF_PAGE_SIZE_MB",
+            ],
+            "a multiple of 512 (MB) from 512 to 3584",
+            |value| value.parse().ok().and_then(PageSize::from_mib),
+            &mut config.scratchpad_page,
+        )?;
+        env.switch(
+            &[
+                "NEURON_RT_CONTIGUOUS_SCRATCHPAD",
+                "NEURON_RT_DBG_EXPERIMENTAL_CONTIGUOUS_SCRATCHPAD",
+            ],
+            &mut config.contiguous_scratchpad,
+        )?;
+        env.switch(
+            &["NEURON_RT_DBG_VERBOSE_DEV_MEM"],
+            &mut config.verbose_tables,
+        )?;
+        env.switch(
+            &["NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG"],
+            &mut config.oom_log,
+        )?;
+        env.switch(&["NEURON_RT_DBG_ZEROCOPY"], &mut config.zero_copy)?;
+        env.read(
+            &["NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE"],
+            "a number of bytes from 0 to 65535",
+            |value| number(value).map(Some),
+            &mut config.bar4_wr_threshold_bytes,
+        )?;
+        Ok(config)
+    }
+}
+
+struct Env<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Env<'_> {
+    /// Sets a field to the value of the first variable that has one.
+    fn read<T>(
+        &self,
+        variables: &[&'static str],
+        wanted: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+        field: &mut T,
+    ) -> Result<(), EnvError> {
+        let values = variables.iter().filter_map(|variable| {
+            let value = (self.0)(variable)?;
+            (!value.trim().is_empty()).then_some((*variable, value))
+        });
+        let Some((variable, value)) = { values }.next() else {
+            return Ok(());
+        };
+        match parse(value.trim()) {
+            Some(parsed) => *field = parsed,
+            None => {
+                return Err(EnvError {
+                    variable,
+                    value,
+                    wanted,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn switch(&self, variables: &[&'static str], field: &mut bool) -> Result<(), EnvError> {
+        let parse = |value: &str| match value {
+            "0" => Some(false),
+            "1" => Some(true),
+            _ => None,
+        };
+        self.read(variables, "0 or 1", parse, field)
+    }
+}
+
+fn number(text: &str) -> Option<u16> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(set: &[(&str, &str)]) -> Result<RuntimeConfig, EnvError> {
+        RuntimeConfig::from_env(|name| {
+            let found = set.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn an_empty_environment_is_the_default_with_two_cores_in_one() {
+        let config = config(&[("NEURON_RT_DBG_VERBOSE_DEV_MEM", "")]).unwrap();
+        assert_eq!(config.events_max, 1_048_576);
+        assert_eq!(config.lnc_size, 2);
+        assert_eq!(config.scratchpad_page.mib(), 512);
+        assert_eq!(config.bar4_wr_threshold_bytes, None);
+        assert!(config.oom_log && !config.verbose_tables && !config.zero_copy);
+        assert!(!config.contiguous_scratchpad);
+    }
+
+    #[test]
+    fn each_variable_has_its_field() {
+        let config = config(&[
+            ("NEURON_RT_DEBUG_MEMLOG_MAX_SIZE", "16"),
+            ("NEURON_RT_VIRTUAL_CORE_SIZE", "1"),
+            ("NEURON_SCRATCHPAD_PAGE_SIZE", " 1024 "),
+            ("NEURON_RT_CONTIGUOUS_SCRATCHPAD", "1"),
+            ("NEURON_RT_DBG_VERBOSE_DEV_MEM", "1"),
+            ("NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG", "0"),
+            ("NEURON_RT_DBG_ZEROCOPY", "1"),
+            ("NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE", "0x800"),
+        ])
+        .unwrap();
+        assert_eq!((config.events_max, config.lnc_size), (16, 1));
+        assert_eq!(config.scratchpad_page.mib(), 1024);
+        assert_eq!(config.bar4_wr_threshold_bytes, Some(2048));
+        assert!(config.contiguous_scratchpad && config.verbose_tables && config.zero_copy);
+        assert!(!config.oom_log);
+    }
+
+    #[test]
+    fn an_older_name_counts_where_the_newer_is_not_set() {
+        let page = |set: &[(&str, &str)]| config(set).unwrap().scratchpad_page.mib();
+        let old = ("NEURON_RT_ONE_TMPBUF_PAGE_SIZE_MB", "2048");
+        assert_eq!(page(&[old]), 2048);
+        assert_eq!(page(&[old, ("NEURON_SCRATCHPAD_PAGE_SIZE", "1536")]), 1536);
+        let set = [("NEURON_LOGICAL_NC_CONFIG", "1")];
+        assert_eq!(config(&set).unwrap().lnc_size, 1);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_used_is_named() {
+        let cases = [
+            (
+                ("NEURON_SCRATCHPAD_PAGE_SIZE", "4096"),
+                "NEURON_SCRATCHPAD_PAGE_SIZE=4096: a multiple of 512 (MB) from 512 to 3584 is wanted",
+            ),
+            (
+                ("NEURON_RT_DBG_ZEROCOPY", "yes"),
+                "NEURON_RT_DBG_ZEROCOPY=yes: 0 or 1 is wanted",
+            ),
+            (
+                ("NEURON_LOGICAL_NC_CONFIG", "4"),
+                "NEURON_LOGICAL_NC_CONFIG=4: 1 or 2 is wanted",
+            ),
+            (
+                ("NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE", "0x10000"),
+                "NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE=0x10000: a number of bytes from 0 to 65535 is wanted",
+            ),
+            (
+                ("NEURON_RT_DEBUG_MEMLOG_MAX_SIZE", "-1"),
+                "NEURON_RT_DEBUG_MEMLOG_MAX_SIZE=-1: a number of events is wanted",
+            ),
+        ];
+        for (set, wanted) in cases {
+            assert_eq!(config(&[set]).err().unwrap().to_string(), wanted);
+        }
+    }
+}

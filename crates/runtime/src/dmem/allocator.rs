@@ -1,0 +1,318 @@
+//! Allocators: from what is asked for to a block of the driver's, and what is left at the end.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use glia_abi::addr::BusAddr;
+use glia_abi::errno::Errno;
+use glia_abi::event::{Event, Ids, NameId};
+use glia_abi::handle::{Channel, CoreId, McHandle};
+use glia_abi::mem::Location;
+use glia_abi::mem_usage::MemUsage;
+use glia_abi::nrt::NrtStatus;
+use glia_abi::usage::Category;
+
+use super::block::Block;
+use super::{AllocSpec, Dmem, List, Slot};
+use crate::dml::{Action, Allocation, Level, ModelId, OomReport, host_failure};
+use crate::error::RuntimeError;
+use crate::ndl::{ChunkSpec, NdlError};
+use crate::runtime::OpenDevice;
+
+/// With whom an allocator lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// With its core: GLOBAL in the reference.
+    Core,
+    /// With a loaded model: MODEL.
+    Model {
+        id: ModelId,
+        /// What the model is called, for events.
+        model_name: Option<NameId>,
+    },
+}
+
+/// Allocates memory for a core, and knows what of it is live.
+pub(crate) struct Allocator {
+    pub(super) device: Arc<OpenDevice>,
+    pub(super) core: CoreId,
+    pub(super) owner: Owner,
+    list: Arc<List>,
+}
+
+/// A block that the driver has given.
+struct Given {
+    handle: McHandle,
+    pa: BusAddr,
+    /// Bytes that the driver was asked for.
+    asked_bytes: u64,
+    align_offset_bytes: u64,
+}
+
+impl Allocator {
+    pub(crate) fn new(device: Arc<OpenDevice>, core: CoreId, owner: Owner) -> Self {
+        Self {
+            device,
+            core,
+            owner,
+            list: Arc::default(),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &OpenDevice {
+        &self.device
+    }
+
+    pub(crate) fn core(&self) -> CoreId {
+        self.core
+    }
+
+    /// Takes a page of a contiguous scratchpad, which the driver places by rules of its own. Want of
+    /// memory is the `ceiling`, and nothing that is reported.
+    pub(crate) fn allocate_scratchpad_page(
+        &self,
+        size_bytes: u64,
+        hint: &str,
+        ceiling: RuntimeError,
+    ) -> Result<Dmem, RuntimeError> {
+        let spec = AllocSpec {
+            hint: Some(hint),
+            ..AllocSpec::device(size_bytes, MemUsage::Scratchpad)
+        };
+        let channel = self.channel(&spec);
+        let category = Category::CONTIGUOUS_SCRATCHPAD_DEVICE;
+        let given = self.try_ask(&spec, channel, category);
+        match given {
+            Ok(given) => Ok(self.enter(&spec, channel, given)),
+            Err(error) if error.errno() == Some(Errno::ENOMEM) => Err(self.refuse(&spec, ceiling)),
+            Err(error) => Err(self.refuse(&spec, error.into())),
+        }
+    }
+
+    pub(crate) fn allocate(&self, spec: &AllocSpec<'_>) -> Result<Dmem, RuntimeError> {
+        let channel = self.channel(spec);
+        let allocated = self.try_allocate(spec, channel);
+        allocated.inspect_err(|error| self.tell_failed(spec, channel, error))
+    }
+
+    /// Tells of an allocation that cannot be, and gives the reason back.
+    pub(crate) fn refuse(&self, spec: &AllocSpec<'_>, error: RuntimeError) -> RuntimeError {
+        self.tell_failed(spec, self.channel(spec), &error);
+        error
+    }
+
+    /// The channel of an allocation.
+    fn channel(&self, spec: &AllocSpec<'_>) -> Channel {
+        let profile = self.device.ndl.profile();
+        spec.channel.unwrap_or(profile.default_channel(self.core))
+    }
+
+    fn try_allocate(&self, spec: &AllocSpec<'_>, channel: Channel) -> Result<Dmem, RuntimeError> {
+        let ndl = &self.device.ndl;
+        let channels = ndl.profile().region_bases.len();
+        if channel.index() >= channels {
+            return Err(RuntimeError::NoChannel {
+                device: ndl.id(),
+                channel,
+                channels,
+            });
+        }
+        let (usage, location) = (spec.usage, spec.location);
+        let Some(category) = usage.category(location) else {
+            let number = usage.index();
+            let message = format!("Invalid mem_usage_type {number} for {location}");
+            self.complain(&message);
+            return Err(RuntimeError::UsageRefused { usage, location });
+        };
+        let given = self.place(spec, channel, category)?;
+        Ok(self.enter(spec, channel, given))
+    }
+
+    /// Asks the driver for an aligned block, or finds an aligned place in a larger one.
+    fn place(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        category: Category,
+    ) -> Result<Given, RuntimeError> {
+        let (size_bytes, align_bytes) = (spec.size_bytes, spec.align_bytes);
+        let ask = |size_bytes, align_bytes| {
+            let spec = AllocSpec {
+                size_bytes,
+                align_bytes,
+                ..*spec
+            };
+            self.ask(&spec, channel, category)
+        };
+        if align_bytes == 0 {
+            return ask(size_bytes, 0);
+        }
+        // The driver aligns nothing on the host; to ask would only make it look too old.
+        let is_device = spec.location == Location::Device;
+        let driver_aligns = &self.device.session.driver_aligns;
+        if is_device && driver_aligns.load(Ordering::Relaxed) {
+            let answer = ask(size_bytes, align_bytes);
+            let is_failure = matches!(&answer, Err(error) if error.status() == NrtStatus::Failure);
+            // Out of memory is final, so that the report can name the alignment.
+            if !is_failure {
+                return answer;
+            }
+            if driver_aligns.swap(false, Ordering::Relaxed) {
+                let message =
+                    "The driver refuses aligned allocations; aligning in the runtime from now on";
+                let session = &self.device.session;
+                session.log(Level::Warn, "dmem_alloc_aligned", message);
+            }
+        }
+        let padded_bytes = size_bytes.checked_add(align_bytes);
+        let padded_bytes = padded_bytes.ok_or(RuntimeError::TooLarge {
+            size_bytes,
+            align_bytes,
+        })?;
+        let given = ask(padded_bytes, 0)?;
+        Ok(Given {
+            // Never 0: a block that happens to be aligned gives away one step, as in the reference.
+            align_offset_bytes: align_bytes - given.pa.get() % align_bytes,
+            ..given
+        })
+    }
+
+    /// Asks the driver for a block, as `spec` says and no more. Want of memory is reported.
+    fn ask(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        category: Category,
+    ) -> Result<Given, RuntimeError> {
+        let given = self.try_ask(spec, channel, category);
+        given.map_err(|error| self.refused(spec, channel, error))
+    }
+
+    fn try_ask(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        category: Category,
+    ) -> Result<Given, NdlError> {
+        let ndl = &self.device.ndl;
+        let handle = ndl.allocate(&ChunkSpec {
+            size_bytes: spec.size_bytes,
+            align_bytes: spec.align_bytes,
+            location: spec.location,
+            channel,
+            core: self.core,
+            category,
+        })?;
+        let pa = ndl.physical_address(handle).inspect_err(|_| {
+            // The first error is the one that tells.
+            let _ = ndl.free(handle);
+        })?;
+        Ok(Given {
+            handle,
+            pa,
+            asked_bytes: spec.size_bytes,
+            align_offset_bytes: 0,
+        })
+    }
+
+    /// What a refusal of the driver means. Want of memory is logged.
+    fn refused(&self, spec: &AllocSpec<'_>, channel: Channel, error: NdlError) -> RuntimeError {
+        if error.errno() != Some(Errno::ENOMEM) {
+            return error.into();
+        }
+        let size_bytes = spec.size_bytes;
+        match spec.location {
+            Location::Device => {
+                let report = OomReport {
+                    device: self.device.ndl.id(),
+                    core: self.core,
+                    channel,
+                    asked_bytes: size_bytes,
+                    align_bytes: spec.align_bytes,
+                    usage: spec.usage,
+                    hint: spec.hint.map(str::to_owned),
+                    lnc_size: self.device.lnc_size(),
+                    table: self.device.dml.table(),
+                };
+                self.device.session.log_report(&report);
+                RuntimeError::DeviceMemory(Box::new(report))
+            }
+            Location::Host => {
+                self.complain(&host_failure(size_bytes));
+                RuntimeError::HostMemory { size_bytes }
+            }
+        }
+    }
+
+    fn complain(&self, message: &str) {
+        let session = &self.device.session;
+        session.log(Level::Error, "dmem_alloc_internal", message);
+    }
+
+    /// Keeps the books, and lists the allocation.
+    fn enter(&self, spec: &AllocSpec<'_>, channel: Channel, given: Given) -> Dmem {
+        let facts = Arc::new(Allocation {
+            size_bytes: spec.size_bytes,
+            allocated_bytes: given.asked_bytes,
+            pa: given.pa,
+            align_offset_bytes: given.align_offset_bytes,
+            location: spec.location,
+            usage: spec.usage,
+            core: self.core,
+            channel,
+            model: match self.owner {
+                Owner::Core => None,
+                Owner::Model { id, .. } => Some(id),
+            },
+            hint: spec.hint.map(Box::from),
+        });
+        self.device.dml.record(Action::Alloc, &facts);
+        let block = Arc::new(Block::new(
+            Arc::clone(&self.device),
+            given.handle,
+            Arc::clone(&facts),
+        ));
+        self.tell_allocated(&block);
+        let mut listed = self.list.lock();
+        let serial = listed.next;
+        listed.next += 1;
+        let slot = Arc::new(Slot {
+            facts,
+            block: Mutex::new(Some(block)),
+            list: Arc::clone(&self.list),
+            serial,
+        });
+        listed.slots.insert(serial, Arc::downgrade(&slot));
+        Dmem(slot)
+    }
+}
+
+impl Drop for Allocator {
+    fn drop(&mut self) {
+        let left = self.list.live();
+        match self.owner {
+            Owner::Model { id, .. } => {
+                left.iter().for_each(|slot| slot.release());
+                self.device.dml.remove_model(id);
+                self.device.tell(|| {
+                    let core = Some(self.core);
+                    let ids = Ids {
+                        core,
+                        ..Ids::default()
+                    };
+                    (ids, Event::ModelUnloaded { model: id.0 })
+                });
+            }
+            Owner::Core if left.is_empty() => {}
+            Owner::Core => {
+                let sizes = left.iter().map(|slot| slot.facts.allocated_bytes);
+                let bytes: u64 = sizes.fold(0, u64::saturating_add);
+                let (count, device, core) = (left.len(), self.device.ndl.id(), self.core);
+                let message =
+                    format!("{count} allocations ({bytes} bytes) are left on {device}, {core}");
+                let session = &self.device.session;
+                session.log(Level::Warn, "dmem_allocator_destroy", &message);
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A block of the driver's: its bytes are read, written and filled here, and its end is here.
+
+use std::sync::{Arc, OnceLock};
+
+use glia_abi::event::CopyWay;
+use glia_abi::handle::McHandle;
+use glia_abi::mem::Location;
+use glia_abi::transport::{Mapping, MappingError};
+
+use super::copy;
+use crate::dml::{Action, Allocation, Level};
+use crate::error::RuntimeError;
+use crate::ndl::{NdlError, Transfer};
+use crate::runtime::OpenDevice;
+
+/// The memory itself.
+pub(crate) struct Block {
+    pub(super) device: Arc<OpenDevice>,
+    pub(super) handle: McHandle,
+    pub(super) facts: Arc<Allocation>,
+    /// Host memory is mapped at the first access.
+    mapping: OnceLock<Arc<dyn Mapping>>,
+}
+
+impl Block {
+    pub(super) fn new(device: Arc<OpenDevice>, handle: McHandle, facts: Arc<Allocation>) -> Self {
+        Self {
+            device,
+            handle,
+            facts,
+            mapping: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &OpenDevice {
+        &self.device
+    }
+
+    pub(crate) fn handle(&self) -> McHandle {
+        self.handle
+    }
+
+    pub(super) fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
+        let size_bytes = into.len() as u64;
+        let copied = match self.facts.location {
+            Location::Device if self.device.copies_without_buffer() => {
+                let raw_offset_bytes = self.raw_offset(offset_bytes);
+                let ndl = &self.device.ndl;
+                ndl.zero_copy_read(self.handle, raw_offset_bytes, into)
+            }
+            Location::Device => copy::copy_out(self, offset_bytes, into),
+            Location::Host => self.mapping().and_then(|mapping| {
+                let outcome = mapping.read(self.raw_offset(offset_bytes), into);
+                crate::ndl::mapped(self.device.ndl.id(), outcome)
+            }),
+        };
+        let copied = copied.map_err(RuntimeError::from);
+        self.tell_copied(CopyWay::Out, offset_bytes, size_bytes, &copied);
+        copied
+    }
+
+    pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
+        let copied = match self.facts.location {
+            Location::Device if self.device.copies_without_buffer() => {
+                let raw_offset_bytes = self.raw_offset(offset_bytes);
+                let threshold_bytes = self.device.bar4_wr_threshold_bytes().into();
+                let ndl = &self.device.ndl;
+                ndl.zero_copy_write(self.handle, raw_offset_bytes, bytes, threshold_bytes)
+            }
+            Location::Device => copy::copy_in(self, offset_bytes, bytes),
+            Location::Host => self.mapping().and_then(|mapping| {
+                let outcome = mapping.write(self.raw_offset(offset_bytes), bytes);
+                crate::ndl::mapped(self.device.ndl.id(), outcome)
+            }),
+        };
+        let copied = copied.map_err(RuntimeError::from);
+        self.tell_copied(CopyWay::In, offset_bytes, bytes.len() as u64, &copied);
+        copied
+    }
+
+    /// Offset in the raw block. The driver has given size and alignment offset together, so the sum
+    /// of an offset in bounds does not wrap.
+    pub(crate) fn raw_offset(&self, offset_bytes: u64) -> u64 {
+        self.facts.align_offset_bytes + offset_bytes
+    }
+
+    pub(crate) fn facts(&self) -> &Allocation {
+        &self.facts
+    }
+
+    /// Copies bytes in bounds to another block of the same device, by the device.
+    pub(crate) fn copy_to(
+        &self,
+        offset_bytes: u64,
+        target: &Self,
+        target_offset_bytes: u64,
+        size_bytes: u64,
+    ) -> Result<(), RuntimeError> {
+        if size_bytes == 0 {
+            return Ok(());
+        }
+        let transfer = Transfer {
+            source: self.handle,
+            source_offset_bytes: self.raw_offset(offset_bytes),
+            target: target.handle,
+            target_offset_bytes: target.raw_offset(target_offset_bytes),
+            size_bytes,
+        };
+        Ok(self.device.ndl.copy(&transfer)?)
+    }
+
+    /// Fills bytes in bounds.
+    pub(super) fn fill(
+        &self,
+        offset_bytes: u64,
+        size_bytes: u64,
+        value: u8,
+    ) -> Result<(), RuntimeError> {
+        let raw_offset_bytes = self.raw_offset(offset_bytes);
+        let ndl = &self.device.ndl;
+        let filled = match self.facts.location {
+            Location::Device => ndl.fill(self.handle, raw_offset_bytes, size_bytes, value),
+            Location::Host => self.mapping().and_then(|mapping| {
+                let outcome = fill_mapping(&**mapping, raw_offset_bytes, size_bytes, value);
+                crate::ndl::mapped(ndl.id(), outcome)
+            }),
+        };
+        Ok(filled?)
+    }
+
+    fn mapping(&self) -> Result<&Arc<dyn Mapping>, NdlError> {
+        if let Some(mapping) = self.mapping.get() {
+            return Ok(mapping);
+        }
+        let mapping = self
+            .device
+            .ndl
+            .map(self.handle, self.facts.allocated_bytes)?;
+        // Whoever was faster has mapped the same bytes.
+        Ok(self.mapping.get_or_init(|| mapping))
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // Unmap before the memory goes back.
+        self.mapping.take();
+        let ndl = &self.device.ndl;
+        let freed = ndl.free(self.handle).map_err(RuntimeError::from);
+        if let Err(error) = &freed {
+            let session = &self.device.session;
+            session.log(Level::Error, "dmem_free", &error.to_string());
+        }
+        self.device.dml.record(Action::Free, &self.facts);
+        self.tell_freed(&freed);
+    }
+}
+
+/// Fills a part of mapped memory, piece by piece.
+pub(crate) fn fill_mapping(
+    mapping: &dyn Mapping,
+    offset_bytes: u64,
+    size_bytes: u64,
+    value: u8,
+) -> Result<(), MappingError> {
+    let piece = [value; 4096];
+    let mut done_bytes = 0;
+    while done_bytes < size_bytes {
+        let left_bytes = size_bytes - done_bytes;
+        let size = usize::try_from(left_bytes).map_or(piece.len(), |left| left.min(piece.len()));
+        mapping.write(offset_bytes + done_bytes, &piece[..size])?;
+        done_bytes += size as u64;
+    }
+    Ok(())
+}

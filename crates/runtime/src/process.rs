@@ -1,0 +1,97 @@
+//! The runtime of a process as the C API sees it: there is one, and a gate before every call.
+//!
+//! | state | a call |
+//! | --- | --- |
+//! | not initialised | [`RuntimeError::Uninitialized`] |
+//! | initialised | goes on |
+//! | a forked child | [`RuntimeError::WrongState`] |
+//! | closed | [`RuntimeError::Closed`] |
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::RuntimeError;
+use crate::runtime::Runtime;
+
+/// The gate of a process.
+#[derive(Default)]
+pub struct Process(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Start,
+    Init(Arc<Runtime>),
+    Child,
+    Closed,
+}
+
+impl Process {
+    /// A process whose runtime is not initialised.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Initialises the runtime (`nrt_init`), once in the life of a process (uncertain).
+    ///
+    /// # Errors
+    /// [`RuntimeError::WrongState`] if it is initialised, or the process is a child of one where it
+    /// was; [`RuntimeError::Closed`]; whatever `open` answers, and then it is not initialised.
+    pub fn init(
+        &self,
+        open: impl FnOnce() -> Result<Runtime, RuntimeError>,
+    ) -> Result<Arc<Runtime>, RuntimeError> {
+        let mut state = self.state();
+        match &*state {
+            State::Start => {}
+            State::Init(_) | State::Child => return Err(RuntimeError::WrongState),
+            State::Closed => return Err(RuntimeError::Closed),
+        }
+        let runtime = Arc::new(open()?);
+        *state = State::Init(Arc::clone(&runtime));
+        Ok(runtime)
+    }
+
+    /// The runtime, if calls may go on.
+    ///
+    /// # Errors
+    /// See the table of the [module](self).
+    pub fn runtime(&self) -> Result<Arc<Runtime>, RuntimeError> {
+        match &*self.state() {
+            State::Start => Err(RuntimeError::Uninitialized),
+            State::Init(runtime) => Ok(Arc::clone(runtime)),
+            State::Child => Err(RuntimeError::WrongState),
+            State::Closed => Err(RuntimeError::Closed),
+        }
+    }
+
+    /// Says that this process is a fork of the one that initialised the runtime: the devices are
+    /// not its own.
+    pub fn forked(&self) {
+        let before = self.leave(State::Child);
+        drop(before);
+    }
+
+    /// Closes the runtime (`nrt_close`). What is left of it answers [`RuntimeError::Closed`].
+    pub fn close(&self) {
+        if let Some(runtime) = self.leave(State::Closed) {
+            runtime.close();
+        }
+    }
+
+    /// Goes from initialised to another state; the runtime, if it was.
+    fn leave(&self, next: State) -> Option<Arc<Runtime>> {
+        let mut state = self.state();
+        if !matches!(*state, State::Init(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut *state, next) {
+            State::Init(runtime) => Some(runtime),
+            State::Start | State::Child | State::Closed => None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

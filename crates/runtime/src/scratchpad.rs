@@ -1,0 +1,322 @@
+//! The scratchpad: memory that the models of a core take turns to use.
+//!
+//! A model names its variables, each at an offset of one address range that all models of the core
+//! share. The core has pages for the largest need of its models, not for the sum.
+//!
+//! ```text
+//!            page 0      page 1      page 2      page 3
+//!   model A  ████████████ ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒            512 MB at 0, 1 GB at 512 MB
+//!   model B  ██▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒            100 MB at 0, 1.5 GB at 100 MB
+//!            512 MB      512 MB      512 MB      512 MB
+//! ```
+//!
+//! **Paged.** Pages lie anywhere. What crosses the end of a page (▒) gets a block of its own, which
+//! belongs to the model; the shared need counts it all the same (documented waste of the reference).
+//! A larger page size helps, and the log says which.
+//!
+//! **Contiguous.** Pages of 64 MiB lie one below the other, so that a variable may span them, and
+//! nothing is private. The driver places them from the end of the channel down and takes them back
+//! newest first only. A scratchpad is contiguous if the runtime is told so, the driver can do it, and
+//! the cores that share an HBM do not have one each (since V3 they would, where a logical core is
+//! one physical core).
+//!
+//! A scratchpad belongs to a logical core and is charged to its first physical core, never to a
+//! model: one that is unloaded takes no page from the others. A page goes when its last user does.
+//!
+//! **Locks.** The pages have a sleeping lock, held while the driver is asked for more.
+
+mod plan;
+
+use std::sync::Arc;
+
+use glia_abi::PAGE_SIZE_BYTES;
+use glia_abi::addr::BusAddr;
+use glia_abi::arch::Arch;
+use glia_abi::handle::CoreId;
+use glia_abi::ioctl::feature;
+use glia_abi::mem_usage::MemUsage;
+use glia_abi::sched::SleepLock;
+
+use crate::config::PageSize;
+use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
+use crate::dml::Level;
+use crate::error::RuntimeError;
+use crate::runtime::OpenDevice;
+
+use plan::Plan;
+pub use plan::ScratchVariable;
+
+/// Bytes of a page of a contiguous scratchpad.
+pub const CONTIGUOUS_PAGE_BYTES: u64 = 64 << 20;
+/// Alignment of a page of a paged scratchpad.
+const PAGE_ALIGN_BYTES: u64 = 4 << 20;
+/// Pages of a core.
+const PAGES_MAX: u64 = 1024;
+const HINT: &str = "scratchpad";
+
+/// What a core's scratchpad is at this moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScratchpadInfo {
+    /// Whether its pages lie one below the other.
+    pub is_contiguous: bool,
+    /// Bytes of a page.
+    pub page_size_bytes: u64,
+    /// Its pages, in the order in which they were taken.
+    pub pages: Vec<ScratchPage>,
+    /// The largest variable that did not fit a page.
+    pub largest_oversized_bytes: u64,
+}
+
+impl ScratchpadInfo {
+    /// Bytes of all pages.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.page_size_bytes * self.pages.len() as u64
+    }
+}
+
+/// A page of a scratchpad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScratchPage {
+    /// Its first byte, as the device sees it.
+    pub pa: BusAddr,
+    /// Reservations that need it.
+    pub refs: u32,
+}
+
+/// Where a variable was put.
+#[derive(Clone)]
+pub enum ScratchPlace {
+    /// At its offset of the shared range.
+    Shared,
+    /// In a block of its own.
+    Private(Dmem),
+}
+
+/// The scratchpad of a logical core.
+pub(crate) struct Scratchpad {
+    allocator: Allocator,
+    is_contiguous: bool,
+    page_size_bytes: u64,
+    pages: SleepLock<Pages>,
+}
+
+#[derive(Default)]
+struct Pages {
+    list: Vec<Page>,
+    largest_oversized_bytes: u64,
+}
+
+struct Page {
+    memory: Dmem,
+    refs: u32,
+}
+
+impl Pages {
+    /// Gives back what nobody needs, newest first. (Who needs a page needs those before it.)
+    fn trim(&mut self) {
+        while self.list.pop_if(|page| page.refs == 0).is_some() {}
+    }
+}
+
+impl Scratchpad {
+    /// An empty one, charged to this core.
+    pub(crate) fn new(device: Arc<OpenDevice>, core: CoreId) -> Self {
+        let config = device.session.config();
+        let arch = device.ndl.profile().arch;
+        let is_contiguous = config.contiguous_scratchpad
+            && device.ndl.has(feature::CONTIGUOUS_SCRATCHPAD)
+            && (arch == Arch::V2 || device.lnc_size() > 1);
+        Self {
+            is_contiguous,
+            page_size_bytes: match is_contiguous {
+                true => CONTIGUOUS_PAGE_BYTES,
+                false => config.scratchpad_page.bytes(),
+            },
+            pages: SleepLock::new(Pages::default(), device.ndl.sched()),
+            allocator: Allocator::new(device, core, Owner::Core),
+        }
+    }
+
+    pub(crate) fn info(&self) -> ScratchpadInfo {
+        let pages = self.pages.lock(self.device().ndl.sched());
+        let list = pages.list.iter().map(|page| ScratchPage {
+            pa: page.memory.pa(),
+            refs: page.refs,
+        });
+        ScratchpadInfo {
+            is_contiguous: self.is_contiguous,
+            page_size_bytes: self.page_size_bytes,
+            pages: list.collect(),
+            largest_oversized_bytes: pages.largest_oversized_bytes,
+        }
+    }
+
+    /// Where an offset of the shared range is now; `None` if no page has it. A contiguous range
+    /// moves down as it grows.
+    pub(crate) fn address(&self, offset_bytes: u64) -> Option<BusAddr> {
+        let pages = self.pages.lock(self.device().ndl.sched());
+        let number = usize::try_from(offset_bytes / self.page_size_bytes).ok()?;
+        let number = match self.is_contiguous {
+            true => pages.list.len().checked_sub(1)?.checked_sub(number)?,
+            false => number,
+        };
+        let page = pages.list.get(number)?;
+        page.memory
+            .pa()
+            .checked_add(offset_bytes % self.page_size_bytes)
+    }
+
+    /// Reserves the variables of a model, whose allocator gives the private blocks. If it fails,
+    /// nothing is left of it.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        model: &Allocator,
+        variables: &[ScratchVariable],
+    ) -> Result<(Reservation, Vec<ScratchPlace>), RuntimeError> {
+        let plan = Plan::new(variables, self.page_size_bytes, self.is_contiguous)?;
+        let needed = self.page_count(&plan)?;
+        let mut pages = self.pages.lock(self.device().ndl.sched());
+        let oversized_bytes = plan.largest_oversized_bytes();
+        pages.largest_oversized_bytes = pages.largest_oversized_bytes.max(oversized_bytes);
+        let grown = self.grow(&mut pages, needed, plan.shared_bytes);
+        let placed = grown.and_then(|()| place(model, &plan));
+        let places = placed.inspect_err(|_| pages.trim())?;
+        for page in pages.list.iter_mut().take(needed) {
+            page.refs += 1;
+        }
+        drop(pages);
+        self.advise(&plan);
+        let reservation = Reservation {
+            scratchpad: Arc::clone(self),
+            pages: needed,
+            _places: places.clone(),
+        };
+        Ok((reservation, places))
+    }
+
+    fn page_count(&self, plan: &Plan) -> Result<usize, RuntimeError> {
+        let pages = plan.shared_bytes.div_ceil(self.page_size_bytes);
+        let allowed = Some(pages).filter(|pages| *pages <= PAGES_MAX);
+        let allowed = allowed.and_then(|pages| usize::try_from(pages).ok());
+        allowed.ok_or(RuntimeError::ScratchpadPages {
+            need_bytes: plan.shared_bytes,
+            page_size_bytes: self.page_size_bytes,
+            pages_max: PAGES_MAX,
+        })
+    }
+
+    /// Takes pages until there are as many as needed. On failure it leaves those that it has got.
+    fn grow(&self, pages: &mut Pages, needed: usize, need_bytes: u64) -> Result<(), RuntimeError> {
+        while pages.list.len() < needed {
+            let memory = match self.is_contiguous {
+                true => self.next_page(&pages.list, need_bytes)?,
+                false => self.allocator.allocate(&AllocSpec {
+                    align_bytes: PAGE_ALIGN_BYTES,
+                    hint: Some(HINT),
+                    ..AllocSpec::device(self.page_size_bytes, MemUsage::Scratchpad)
+                })?,
+            };
+            if !memory.pa().get().is_multiple_of(PAGE_SIZE_BYTES) {
+                return Err(self.misplaced(&memory));
+            }
+            pages.list.push(Page { memory, refs: 0 });
+        }
+        Ok(())
+    }
+
+    /// The page below the last one. Want of memory is a ceiling: it is logged, and the model that
+    /// needs more fails.
+    fn next_page(&self, pages: &[Page], need_bytes: u64) -> Result<Dmem, RuntimeError> {
+        let have_bytes = self.page_size_bytes * pages.len() as u64;
+        let ceiling = RuntimeError::ScratchpadCeiling {
+            device: self.device().ndl.id(),
+            core: self.allocator.core(),
+            need_bytes,
+            have_bytes,
+        };
+        let page = self
+            .allocator
+            .allocate_scratchpad_page(self.page_size_bytes, HINT, ceiling);
+        let memory = page.inspect_err(|error| {
+            if matches!(error, RuntimeError::ScratchpadCeiling { .. }) {
+                let message = format!("The contiguous scratchpad ends at {have_bytes} bytes");
+                self.log(&message);
+            }
+        })?;
+        let is_below = pages.last().is_none_or(|last| {
+            memory.pa().checked_add(self.page_size_bytes) == Some(last.memory.pa())
+        });
+        match is_below {
+            true => Ok(memory),
+            false => Err(self.misplaced(&memory)),
+        }
+    }
+
+    fn misplaced(&self, page: &Dmem) -> RuntimeError {
+        RuntimeError::ScratchpadMisplaced {
+            device: self.device().ndl.id(),
+            pa: page.pa(),
+        }
+    }
+
+    /// Says which page size would have room for what has a block of its own.
+    fn advise(&self, plan: &Plan) {
+        let private = plan.private().count();
+        if private == 0 {
+            return;
+        }
+        let largest_bytes = plan.largest_oversized_bytes();
+        let page_mib = self.page_size_bytes >> 20;
+        let advice = match PageSize::at_least(largest_bytes) {
+            Some(size) => format!("consider NEURON_SCRATCHPAD_PAGE_SIZE={}", size.mib()),
+            None => "no page size has room for that".to_owned(),
+        };
+        let message = format!(
+            "{private} scratchpad variables do not fit a page of {page_mib} MB; the largest has {largest_bytes} bytes: {advice}"
+        );
+        self.log(&message);
+    }
+
+    fn log(&self, message: &str) {
+        let session = &self.device().session;
+        session.log(Level::Warn, "tdrv_scratchpad_reserve", message);
+    }
+
+    fn device(&self) -> &OpenDevice {
+        self.allocator.device()
+    }
+}
+
+/// Private blocks for what does not fit the shared range.
+fn place(model: &Allocator, plan: &Plan) -> Result<Vec<ScratchPlace>, RuntimeError> {
+    let places = plan.variables.iter().map(|(variable, is_private)| {
+        if !is_private {
+            return Ok(ScratchPlace::Shared);
+        }
+        let spec = AllocSpec {
+            hint: Some(HINT),
+            ..AllocSpec::device(variable.size_bytes, MemUsage::ScratchpadNotShared)
+        };
+        model.allocate(&spec).map(ScratchPlace::Private)
+    });
+    places.collect()
+}
+
+/// What a model has reserved. Dropping it gives the pages and the private blocks up.
+pub(crate) struct Reservation {
+    scratchpad: Arc<Scratchpad>,
+    pages: usize,
+    _places: Vec<ScratchPlace>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let sched = self.scratchpad.device().ndl.sched();
+        let mut pages = self.scratchpad.pages.lock(sched);
+        for page in pages.list.iter_mut().take(self.pages) {
+            page.refs -= 1;
+        }
+        pages.trim();
+    }
+}
