@@ -15,6 +15,7 @@
 //! **Memory.** What is kept is what lives: objects, and for each the extents that were written.
 //! Patterns are made anew when they are compared.
 
+pub mod compare;
 mod log;
 mod pattern;
 pub mod report;
@@ -32,14 +33,15 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::transport::Mapping;
+use glia_runtime::dml::ModelId;
 use glia_runtime::dml::UsageTable;
 use glia_runtime::{
-    AllocSpec, Core, Dmem, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor,
+    AllocSpec, Core, Dmem, Model, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor,
 };
 
 use crate::faults::{FaultsError, Laid, PlanFile, RuleReport};
 use crate::machine::{Machine, MachineConfig, MachineError};
-use crate::workload::{Alloc, Fault, Op, Range, Reader, Step, WorkloadError};
+use crate::workload::{Alloc, Fault, Load, Op, Range, Reader, Step, WorkloadError};
 use log::Memo;
 use pattern::Pattern;
 use written::Written;
@@ -48,6 +50,8 @@ use written::Written;
 const PID: Pid = Pid::new(1000);
 /// Bytes that are written or read by one call: what a program would do that streams.
 const PIECE_BYTES: u64 = 8 << 20;
+// LIMIT: ids on the way to the one that a line names are used up one by one.
+const NEFFS_MAX: u32 = 100_000;
 /// What stands in a buffer before it is read into.
 const UNREAD: u8 = 0xdb;
 
@@ -58,6 +62,8 @@ pub struct Played {
     pub counts: Counts,
     /// Who holds what at the end, by device.
     pub tables: Vec<UsageTable>,
+    /// Which report of a log the workload says that it rebuilds.
+    pub report: Option<u64>,
     /// The operation that did not end as expected; `None` if all did.
     pub failure: Option<Failure>,
     /// How the rules of the fault plan have done; empty without one.
@@ -75,6 +81,10 @@ pub struct Counts {
     pub writes: u64,
     /// Reads.
     pub reads: u64,
+    /// Models loaded.
+    pub loads: u64,
+    /// Models unloaded.
+    pub unloads: u64,
     /// How many of all these were to fail, and did.
     pub expected_errors: u64,
     /// Bytes written.
@@ -95,6 +105,8 @@ impl Counts {
             Op::Write { .. } => &mut self.writes,
             Op::Read { .. } => &mut self.reads,
             Op::Free { .. } => &mut self.frees,
+            Op::Load(_) => &mut self.loads,
+            Op::Unload { .. } => &mut self.unloads,
         } += 1;
         if step.expect != NrtStatus::Success {
             self.expected_errors += 1;
@@ -104,7 +116,7 @@ impl Counts {
     /// All operations.
     #[must_use]
     pub fn operations(&self) -> u64 {
-        self.allocs + self.frees + self.writes + self.reads
+        self.allocs + self.frees + self.writes + self.reads + self.loads + self.unloads
     }
 }
 
@@ -240,6 +252,7 @@ pub fn play_under(
             .iter()
             .filter_map(|&device| player.runtime.usage(device).ok())
             .collect(),
+        report: header.report,
         failure: failure.map(|failure| *failure),
         faults: laid.as_ref().map(Laid::told).unwrap_or_default(),
     })
@@ -252,6 +265,9 @@ struct Player {
     memo: Arc<Memo>,
     /// In an order, so that what lives at the end is given back in the same one in each run.
     objects: BTreeMap<String, Object>,
+    models: BTreeMap<String, Loaded>,
+    /// The id of the first model that was loaded.
+    first_model: Option<ModelId>,
     counts: Counts,
     /// Bytes on their way; empty between operations, kept for its room.
     piece: Vec<u8>,
@@ -268,7 +284,17 @@ struct Object {
     hbm: Option<Arc<dyn Mapping>>,
     /// The line that took it.
     line: u64,
+    /// The model that owns it.
+    model: Option<String>,
     written: Written,
+}
+
+/// A model that the workload has loaded.
+struct Loaded {
+    model: Model,
+    device: DeviceId,
+    /// The line that loaded it.
+    line: u64,
 }
 
 /// What the runtime gave.
@@ -320,6 +346,8 @@ impl Player {
             runtime,
             memo,
             objects: BTreeMap::new(),
+            models: BTreeMap::new(),
+            first_model: None,
             counts: Counts::default(),
             piece: Vec::new(),
             wanted: Vec::new(),
@@ -345,6 +373,14 @@ impl Player {
                 self.objects.remove(*id).ok_or_else(|| no_object(id))?;
                 Ok(())
             }
+            Op::Load(load) => self.load(step.line, load)?,
+            Op::Unload { id } => {
+                let loaded = self.models.remove(*id).ok_or_else(|| no_model(id))?;
+                self.objects
+                    .retain(|_, object| object.model.as_deref() != Some(*id));
+                drop(loaded);
+                Ok(())
+            }
         };
         let found = match done {
             Ok(()) => Found::Success,
@@ -363,14 +399,56 @@ impl Player {
         })))
     }
 
-    /// Takes memory the way a program would.
-    fn take(&self, alloc: &Alloc<'_>) -> Result<Memory, RuntimeError> {
+    /// Loads a model. Ids only go up: those on the way to the wanted one are used up.
+    fn load(&mut self, line: u64, load: &Load<'_>) -> Result<Result<(), Found>, Fault> {
+        if let Some(loaded) = self.models.get(load.id) {
+            return Err(Fault::SecondModel {
+                id: load.id.to_owned(),
+                since: loaded.line,
+            });
+        }
+        let core = Core {
+            device: load.device,
+            core: load.core,
+        };
+        let wanted = load.neff.map(ModelId);
+        let model = loop {
+            let model = match self.runtime.load_model(core, load.name) {
+                Ok(model) => model,
+                Err(error) => return Ok(Err(error.into())),
+            };
+            let (id, first) = (model.id(), *self.first_model.get_or_insert(model.id()));
+            match wanted {
+                Some(wanted) if wanted < id || wanted.0 - first.0 > NEFFS_MAX => {
+                    return Err(Fault::OutOfRange {
+                        key: "neff",
+                        found: u64::from(wanted.0),
+                        least: u64::from(id.0),
+                        most: u64::from(first.0 + NEFFS_MAX),
+                    });
+                }
+                Some(wanted) if wanted > id => {}
+                _ => break model,
+            }
+        };
+        let loaded = Loaded {
+            model,
+            device: load.device,
+            line,
+        };
+        self.models.insert(load.id.to_owned(), loaded);
+        Ok(Ok(()))
+    }
+
+    /// Takes memory the way a program would, or its model.
+    fn take(&self, alloc: &Alloc<'_>, owner: Option<&Model>) -> Result<Memory, RuntimeError> {
         let core = Core {
             device: alloc.device,
             core: alloc.core,
         };
         let is_device = alloc.location == Location::Device;
-        if is_device && alloc.usage == MemUsage::Tensor && alloc.align_bytes == 0 {
+        let is_tensor = alloc.usage == MemUsage::Tensor && alloc.align_bytes == 0;
+        if is_device && is_tensor && owner.is_none() {
             let (place, bytes) = (Placement::Device, alloc.size_bytes);
             let tensor = Tensor::allocate(&self.runtime, core, place, bytes, alloc.name)?;
             // One that was allocated has an allocation.
@@ -385,7 +463,11 @@ impl Player {
             channel: None,
             hint: Some(alloc.name),
         };
-        self.runtime.allocate(core, &spec).map(Memory::Block)
+        let block = match owner {
+            Some(model) => model.allocate(&spec),
+            None => self.runtime.allocate(core, &spec),
+        };
+        block.map(Memory::Block)
     }
 
     fn alloc(&mut self, line: u64, alloc: &Alloc<'_>) -> Result<Result<(), Found>, Fault> {
@@ -395,11 +477,14 @@ impl Player {
                 since: object.line,
             });
         }
-        let memory = match self.take(alloc) {
+        let owner = |id| self.models.get(id).ok_or_else(|| no_model(id));
+        let owner = alloc.model.map(owner).transpose()?;
+        let memory = match self.take(alloc, owner.map(|loaded| &loaded.model)) {
             Ok(memory) => memory,
             Err(error) => return Ok(Err(error.into())),
         };
-        let device = self.machine.devices().get(alloc.device.index());
+        let device = owner.map_or(alloc.device, |loaded| loaded.device);
+        let device = self.machine.devices().get(device.index());
         let hbm = device
             .filter(|_| alloc.location == Location::Device)
             .and_then(|device| device.mapping(memory.block().pa(), alloc.size_bytes));
@@ -407,6 +492,7 @@ impl Player {
             memory,
             hbm,
             line,
+            model: alloc.model.map(str::to_owned),
             written: Written::default(),
         };
         self.objects.insert(alloc.id.to_owned(), object);
@@ -505,6 +591,10 @@ fn in_bounds(memory: &Dmem, offset_bytes: u64, size_bytes: u64) -> Result<(), Ru
 
 fn no_object(id: &str) -> Fault {
     Fault::NoObject { id: id.to_owned() }
+}
+
+fn no_model(id: &str) -> Fault {
+    Fault::NoModel { id: id.to_owned() }
 }
 
 /// The buffer, with this many bytes of no matter what.

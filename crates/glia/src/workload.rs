@@ -1,7 +1,7 @@
 //! Workloads: what a program does to device memory, as JSON Lines.
 //!
 //! A file names a machine and then, line by line, what is done on it: allocate, write a seeded
-//! pattern, read and verify, free. Every line can say which error it expects. The format is
+//! pattern, read and verify, free; load models that own memory. Every line can say which error it expects. The format is
 //! described in docs/formats/workload.md.
 //!
 //! [`Reader`] turns lines into [`Op`]s one by one, so that a file needs no memory for what lies
@@ -9,6 +9,7 @@
 
 mod line;
 mod reader;
+pub mod rebuild;
 mod size;
 
 use glia_abi::handle::{CoreId, DeviceId};
@@ -31,6 +32,8 @@ pub struct Header {
     pub model: Model,
     /// How many devices it has.
     pub devices: u32,
+    /// Which report of a log the workload rebuilds, from 1; `None` if it rebuilds none.
+    pub report: Option<u64>,
 }
 
 /// One operation, with the error that it is to end in.
@@ -70,6 +73,13 @@ pub enum Op<'a> {
         /// Which object.
         id: &'a str,
     },
+    /// Loads a model, which then can own memory.
+    Load(Load<'a>),
+    /// Unloads a model; what it owns goes back.
+    Unload {
+        /// Which model.
+        id: &'a str,
+    },
 }
 
 /// A request for memory.
@@ -91,6 +101,23 @@ pub struct Alloc<'a> {
     pub usage: MemUsage,
     /// What reports call it; the id if the line does not say.
     pub name: &'a str,
+    /// The model that owns it, whose device and core are its; `None` if it lives with the core.
+    pub model: Option<&'a str>,
+}
+
+/// A model to load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Load<'a> {
+    /// The model's name in the workload.
+    pub id: &'a str,
+    /// The device.
+    pub device: DeviceId,
+    /// The core of that device.
+    pub core: CoreId,
+    /// The id under which reports are to list it; `None` for the next one.
+    pub neff: Option<u32>,
+    /// What reports call it; the id if the line does not say.
+    pub name: &'a str,
 }
 
 /// A part of an object.
@@ -103,12 +130,16 @@ pub struct Range {
 }
 
 impl Op<'_> {
-    /// The object that it is about.
+    /// The object or model that it is about.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Alloc(alloc) => alloc.id,
-            Self::Write { id, .. } | Self::Read { id, .. } | Self::Free { id } => id,
+            Self::Load(load) => load.id,
+            Self::Write { id, .. }
+            | Self::Read { id, .. }
+            | Self::Free { id }
+            | Self::Unload { id } => id,
         }
     }
 }

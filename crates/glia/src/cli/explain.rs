@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::Args;
 
 use glia::explain::report::{REPORT_FORMAT, Report};
 use glia::explain::{ExplainError, Summary, explain, tell};
+use glia::workload::rebuild::{choose, rebuild};
 
 use super::Outcome;
 
@@ -22,6 +24,8 @@ use super::Outcome;
 Examples:
   glia explain job.log                                     what failed, in words
   kubectl logs worker-0 | glia explain                     from standard input
+  glia explain job.log --workload job.jsonl && glia run job.jsonl --compare job.log
+                                                           the same state and failure, run
   glia explain old.log.gz new.log --json | jq '.reports[] | {line, usage, asked_bytes}'
 
 Exit status: 0 something was found, 1 nothing that Glia understands, 2 wrong usage or a log that cannot be read.")]
@@ -33,6 +37,15 @@ pub(crate) struct Explain {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+
+    /// Write a workload that rebuilds the state of a report and makes the request that failed; what
+    /// the log lacks is assumed, and said on stderr and in the file
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
+
+    /// Which report to rebuild, from 1; otherwise the first failure that says what held the memory
+    #[arg(long, value_name = "NUMBER", requires = "workload", value_parser = clap::value_parser!(u64).range(1..))]
+    report: Option<u64>,
 }
 
 impl Explain {
@@ -44,13 +57,17 @@ impl Explain {
         } else {
             self.logs.as_slice()
         };
+        if self.workload.is_some() && logs.len() != 1 {
+            anyhow::bail!("--workload needs one log: {} are named", logs.len());
+        }
+        let mut kept = Vec::new();
         if self.json {
             write!(out, "{{\"format\":{REPORT_FORMAT},\"reports\":[")?;
         }
         let mut summaries: Vec<Summary> = Vec::new();
         let mut reports = 0;
         for log in logs {
-            let (summary, result) = self.explain(log, reports, &mut out);
+            let (summary, result) = self.explain(log, reports, &mut out, &mut kept);
             reports += summary.reports;
             if let Err(ExplainError::Taker(error)) = result {
                 return Err(error.into());
@@ -72,13 +89,46 @@ impl Explain {
             write_ends(&mut out, &summaries)?;
         }
         out.flush()?;
+        let is_rebuilt = match &self.workload {
+            Some(file) if reports > 0 => self.rebuild(&kept, file)?,
+            _ => true,
+        };
         Ok(if summaries.iter().any(|summary| summary.error.is_some()) {
             Outcome::Unusable
-        } else if reports == 0 {
+        } else if reports == 0 || !is_rebuilt {
             Outcome::Failed
         } else {
             Outcome::AsHoped
         })
+    }
+
+    /// Writes the workload, and says what it takes for granted; false if there can be none.
+    fn rebuild(&self, reports: &[Report], file: &Path) -> anyhow::Result<bool> {
+        let mut err = io::stderr().lock();
+        let count = reports.len();
+        let Some((number, report)) = choose(reports, self.report) else {
+            let wanted = self.report.unwrap_or(1);
+            anyhow::bail!("--report {wanted}: the log has {count}");
+        };
+        let place = format!("{}:{}", report.file, report.line);
+        let rebuilt = match rebuild(report, number) {
+            Ok(rebuilt) => rebuilt,
+            Err(error) => {
+                writeln!(err, "glia: {place}: cannot be rebuilt: {error}")?;
+                return Ok(false);
+            }
+        };
+        std::fs::write(file, &rebuilt.text)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let file = file.display();
+        writeln!(
+            err,
+            "glia: {place}: report {number} of {count} is rebuilt in {file}; assumed:"
+        )?;
+        for assumed in &rebuilt.assumed {
+            writeln!(err, "  - {assumed}")?;
+        }
+        Ok(true)
     }
 
     /// Writes each report of a log as it comes; `before` have been written.
@@ -87,6 +137,7 @@ impl Explain {
         log: &Path,
         mut before: u64,
         out: &mut impl Write,
+        kept: &mut Vec<Report>,
     ) -> (Summary, Result<(), ExplainError>) {
         let is_input = log == Path::new("-");
         let name = if is_input {
@@ -97,6 +148,9 @@ impl Explain {
         let taker = |report: Report| {
             let is_first = before == 0;
             before += 1;
+            if self.workload.is_some() {
+                kept.push(report.clone());
+            }
             if self.json {
                 out.write_all(if is_first { b"\n" } else { b",\n" })?;
                 serde_json::to_writer(&mut *out, &report)?;

@@ -5,13 +5,18 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use glia::explain::explain;
+use glia::explain::report::Report;
 use glia::faults::{PlanFile, RuleReport};
+use glia::play::compare::{Comparison, Difference, compare};
 use glia::play::report::{RUN_FORMAT, RunReport};
 use glia::play::{Found, Played, play_under};
+use glia::workload::rebuild::choose;
 use glia_abi::event::{Detail, NoSink, Sink};
 use glia_runtime::dml::ReportProfile;
 
@@ -36,6 +41,8 @@ Examples:
                                                  while faults happen on order, and how often each did
   glia run --events events.jsonl examples/first-tensor.jsonl
                                                  and all that runtime, driver and device did, line by line
+  glia explain job.log --workload job.jsonl && glia run job.jsonl --compare job.log
+                                                 the state and the failure of a log, rebuilt
 
 Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or an event file that cannot be written.")]
 pub(crate) struct Run {
@@ -61,6 +68,11 @@ pub(crate) struct Run {
         requires = "events"
     )]
     events_detail: EventsDetail,
+
+    /// Compare the end of the run with a log of the runtime, in every cell that the log has: all
+    /// equal and the same request failed is exit status 0
+    #[arg(long, value_name = "LOG", value_parser = named())]
+    compare: Option<PathBuf>,
 
     /// Print one JSON document
     #[arg(long)]
@@ -94,6 +106,7 @@ struct Document {
 
 impl Run {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        let reports = self.compare.as_deref().map(reports).transpose()?;
         let faults = self.faults.as_deref().map(plan).transpose()?;
         let detail = self.events_detail.into();
         let create = |file| EventFile::create(file, detail);
@@ -123,13 +136,28 @@ impl Run {
             }
             match played {
                 Ok(played) => {
-                    if played.failure.is_some() {
+                    let compared = reports
+                        .as_deref()
+                        .and_then(|reports| choose(reports, played.report))
+                        .map(|(_, report)| compare(report, &played));
+                    let is_failed = match (&reports, &compared) {
+                        (None, _) => played.failure.is_some(),
+                        (Some(_), None) => true,
+                        (Some(_), Some(compared)) => !compared.differences.is_empty(),
+                    };
+                    if is_failed {
                         outcome = outcome.max(Outcome::Failed);
                     }
                     if self.json {
-                        runs.push(RunReport::new(&name, &played));
+                        runs.push(RunReport {
+                            comparison: compared,
+                            ..RunReport::new(&name, &played)
+                        });
                     } else {
                         write_run(&mut out, &name, &played)?;
+                        if let Some(log) = &self.compare {
+                            write_comparison(&mut out, log, compared.as_ref())?;
+                        }
                         out.flush()?;
                     }
                 }
@@ -191,9 +219,13 @@ fn open(workload: &Path) -> io::Result<Box<dyn BufRead>> {
 /// What happened, in words.
 fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()> {
     let counts = &played.counts;
+    let models = match (counts.loads, counts.unloads) {
+        (0, 0) => String::new(),
+        (loads, unloads) => format!(", {loads} load, {unloads} unload"),
+    };
     writeln!(
         out,
-        "{name}: {} operations as expected ({} alloc, {} write, {} read, {} free), {} of them errors that were to come",
+        "{name}: {} operations as expected ({} alloc, {} write, {} read, {} free{models}), {} of them errors that were to come",
         counts.operations(),
         counts.allocs,
         counts.writes,
@@ -243,6 +275,56 @@ fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()
         writeln!(out, "\n{}", failure.log)?;
     }
     Ok(())
+}
+
+/// The reports of a log.
+fn reports(log: &Path) -> anyhow::Result<Vec<Report>> {
+    let name = printable(&log.display().to_string());
+    let source = File::open(log).with_context(|| name.clone())?;
+    let mut reports = Vec::new();
+    let (_, read) = explain(source, &name, |report| {
+        reports.push(report);
+        Ok(())
+    });
+    read.with_context(|| name)?;
+    Ok(reports)
+}
+
+/// Whether the run ended as the log did, and where not.
+fn write_comparison(
+    out: &mut impl Write,
+    log: &Path,
+    compared: Option<&Comparison>,
+) -> io::Result<()> {
+    let log = printable(&log.display().to_string());
+    let Some(compared) = compared else {
+        return writeln!(out, "{log}: no report to compare with");
+    };
+    let Comparison {
+        line,
+        cells,
+        differences,
+    } = compared;
+    for Difference {
+        row,
+        column,
+        log: theirs,
+        ours,
+    } in differences
+    {
+        let theirs = printable(theirs);
+        writeln!(
+            out,
+            "{log}:{line}: {row}, {column}: the log has {theirs}, the run {ours}"
+        )?;
+    }
+    match differences.len() {
+        0 => writeln!(
+            out,
+            "{log}:{line}: all {cells} cells that the log has are equal"
+        ),
+        count => writeln!(out, "{log}:{line}: {count} of {cells} cells differ"),
+    }
 }
 
 /// How the rules of the fault plan have done. One that never struck is a surprise for its author.

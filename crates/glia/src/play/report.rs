@@ -8,6 +8,7 @@ use glia_abi::mem_usage::Aggregate;
 use glia_runtime::RuntimeError;
 use glia_runtime::dml::{CoreUsage, OomReport, UsageTable};
 
+use super::compare::Comparison;
 use super::{Failure, Found, Played};
 use crate::faults::RuleReport;
 
@@ -31,6 +32,8 @@ pub struct RunReport {
     pub failure: Option<FailureReport>,
     /// How the rules of the fault plan have done; null without one.
     pub faults: Option<Vec<RuleReport>>,
+    /// How the end compares with a log; null without one.
+    pub comparison: Option<Comparison>,
 }
 
 /// Operations that ended as expected.
@@ -45,6 +48,8 @@ pub struct Operations {
     pub free: u64,
     pub write: u64,
     pub read: u64,
+    pub load: u64,
+    pub unload: u64,
     /// Of all, those that were to fail.
     pub expected_errors: u64,
     /// Objects that live at the end.
@@ -147,6 +152,8 @@ impl RunReport {
                 free: counts.frees,
                 write: counts.writes,
                 read: counts.reads,
+                load: counts.loads,
+                unload: counts.unloads,
                 expected_errors: counts.expected_errors,
                 live: counts.live,
             }),
@@ -158,6 +165,7 @@ impl RunReport {
             devices: Some(played.tables.iter().map(DeviceReport::new).collect()),
             failure: played.failure.as_ref().map(FailureReport::new),
             faults: Some(played.faults.clone()).filter(|rules| !rules.is_empty()),
+            comparison: None,
         }
     }
 
@@ -172,6 +180,7 @@ impl RunReport {
             devices: None,
             failure: None,
             faults: None,
+            comparison: None,
         }
     }
 }

@@ -11,11 +11,11 @@ use glia_abi::nrt::NrtStatus;
 
 use super::reader::Fault;
 use super::size::Size;
-use super::{Alloc, Header, Op, Range, WORKLOAD_FORMAT};
+use super::{Alloc, Header, Load, Op, Range, WORKLOAD_FORMAT};
 use crate::machine::Model;
 
 /// Operations, for error messages.
-const OPS: &str = "alloc, write, read, free";
+const OPS: &str = "alloc, write, read, free, load, unload";
 // LIMIT: as many devices as an instance has.
 const DEVICES_MAX: u32 = 16;
 
@@ -39,11 +39,16 @@ pub(super) struct Line<'a> {
     workload: Option<u64>,
     machine: Option<Cow<'a, str>>,
     devices: Option<u32>,
+    model: Option<Cow<'a, str>>,
+    neff: Option<u32>,
+    report: Option<u64>,
+    /// What a rebuilt state takes for granted, in words. Nothing depends on it.
+    assumed: Option<Vec<String>>,
 }
 
 impl Line<'_> {
     /// Whether a key is there.
-    fn keys(&self) -> [(&'static str, bool); 15] {
+    fn keys(&self) -> [(&'static str, bool); 19] {
         [
             ("op", self.op.is_some()),
             ("id", self.id.is_some()),
@@ -60,6 +65,10 @@ impl Line<'_> {
             ("workload", self.workload.is_some()),
             ("machine", self.machine.is_some()),
             ("devices", self.devices.is_some()),
+            ("model", self.model.is_some()),
+            ("neff", self.neff.is_some()),
+            ("report", self.report.is_some()),
+            ("assumed", self.assumed.is_some()),
         ]
     }
 
@@ -83,7 +92,10 @@ impl Line<'_> {
         if format != WORKLOAD_FORMAT {
             return Err(Fault::Format { found: format });
         }
-        self.only("the first line", &["workload", "machine", "devices"])?;
+        self.only(
+            "the first line",
+            &["workload", "machine", "devices", "report", "assumed"],
+        )?;
         let name = self.machine.as_deref().unwrap_or("trn2");
         let model = Model::named(name).ok_or_else(|| Fault::Unknown {
             key: "machine",
@@ -99,7 +111,11 @@ impl Line<'_> {
                 most: u64::from(DEVICES_MAX),
             });
         }
-        Ok(Header { model, devices })
+        Ok(Header {
+            model,
+            devices,
+            report: self.report,
+        })
     }
 
     /// The line as an operation on a machine of `header`, and the status that it expects.
@@ -131,6 +147,13 @@ impl Line<'_> {
                     id: self.id("free")?,
                 }
             }
+            "load" => Op::Load(self.load(header)?),
+            "unload" => {
+                self.only("unload", &["op", "id"])?;
+                Op::Unload {
+                    id: self.id("unload")?,
+                }
+            }
             _ => {
                 return Err(Fault::Unknown {
                     key: "op",
@@ -143,11 +166,19 @@ impl Line<'_> {
     }
 
     fn alloc(&self, header: Header) -> Result<Alloc<'_>, Fault> {
+        if self.model.is_some() {
+            self.only(
+                "alloc for a \"model\"",
+                &[
+                    "op", "id", "size", "align", "model", "usage", "location", "name", "expect",
+                ],
+            )?;
+        }
         self.only(
             "alloc",
             &[
-                "op", "id", "size", "align", "core", "device", "usage", "location", "name",
-                "expect",
+                "op", "id", "size", "align", "core", "device", "model", "usage", "location",
+                "name", "expect",
             ],
         )?;
         let id = self.id("alloc")?;
@@ -183,6 +214,20 @@ impl Line<'_> {
             core: CoreId::new(below("core", self.core, cores)?),
             location,
             usage,
+            name: self.name.as_deref().unwrap_or(id),
+            model: self.model.as_deref(),
+        })
+    }
+
+    fn load(&self, header: Header) -> Result<Load<'_>, Fault> {
+        self.only("load", &["op", "id", "core", "device", "neff", "name"])?;
+        let id = self.id("load")?;
+        let cores = header.model.arch().profile().cores;
+        Ok(Load {
+            id,
+            device: DeviceId::new(below("device", self.device, header.devices)?),
+            core: CoreId::new(below("core", self.core, cores)?),
+            neff: self.neff,
             name: self.name.as_deref().unwrap_or(id),
         })
     }

@@ -92,6 +92,20 @@ pub enum Fault {
         /// The name.
         id: String,
     },
+    /// A model is named that is not loaded.
+    #[error("no model {id:?} is loaded here: it never was, or it has been unloaded")]
+    NoModel {
+        /// The name.
+        id: String,
+    },
+    /// A model is loaded under the name of one that is.
+    #[error("a model {id:?} is loaded since line {since}")]
+    SecondModel {
+        /// The name.
+        id: String,
+        /// The line that loaded it.
+        since: u64,
+    },
     /// An object is allocated under the name of one that lives.
     #[error("an object {id:?} lives since line {since}")]
     SecondObject {
@@ -240,6 +254,7 @@ mod tests {
                     location: glia_abi::mem::Location::Device,
                     usage: glia_abi::mem_usage::MemUsage::Tensor,
                     name: "w",
+                    model: None,
                 };
                 assert_eq!(step.op, Op::Alloc(expected));
                 Ok(())
@@ -253,7 +268,7 @@ mod tests {
         let with = |line: &str| error(&format!("{{\"workload\":1}}\n{line}\n"));
         assert_eq!(
             with("{\"op\":\"fre\",\"id\":\"a\"}"),
-            "line 2: unknown op \"fre\": allowed are alloc, write, read, free"
+            "line 2: unknown op \"fre\": allowed are alloc, write, read, free, load, unload"
         );
         let misspelt = with("{\"op\":\"alloc\",\"id\":\"a\",\"siz\":1}");
         assert!(

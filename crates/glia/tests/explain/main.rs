@@ -14,6 +14,7 @@ mod lines;
 mod lists;
 mod mixed;
 mod printer;
+mod rebuild;
 mod tables;
 
 use glia::explain::explain;

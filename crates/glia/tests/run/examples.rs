@@ -58,3 +58,41 @@ fn the_report_can_be_explained() {
     );
     assert_eq!(report["rows"][0]["total"]["text"], "20.188GB");
 }
+
+/// Logs and the workloads that rebuild them: all cells that the log has.
+#[test]
+fn rebuilt_logs_end_as_the_logs_do() {
+    for (name, cells) in [
+        ("llama-3-70b-inf2", 12),
+        ("llama-2-rings-inf2", 12),
+        ("trn2-table", 76),
+    ] {
+        let (workload, log) = (
+            format!("examples/{name}.jsonl"),
+            format!("examples/{name}.log"),
+        );
+        let run = run(&[&workload, "--compare", &log], "");
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
+        let last = run.stdout.lines().last().unwrap();
+        let wanted = format!("all {cells} cells that the log has are equal");
+        assert!(last.ends_with(&wanted), "{last}");
+    }
+}
+
+#[test]
+fn one_core_is_full_and_the_others_are_idle() {
+    let run = run(&["examples/checkpoint-merge-trn1.jsonl", "--json"], "");
+    assert_eq!(run.code, 1);
+    let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let run = &document["runs"][0];
+    assert_eq!(run["failure"]["id"], "shard 8");
+    let devices = run["devices"].as_array().unwrap();
+    let hbms = devices
+        .iter()
+        .flat_map(|one| one["hbms"].as_array().unwrap());
+    let present: Vec<u64> = hbms
+        .map(|hbm| hbm["present_bytes"].as_u64().unwrap())
+        .collect();
+    assert_eq!((present.len(), present[0]), (32, 14 << 30));
+    assert_eq!(present[1..].iter().sum::<u64>(), 0);
+}

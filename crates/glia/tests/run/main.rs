@@ -8,6 +8,7 @@
 mod ends;
 mod examples;
 mod faults;
+mod models;
 mod unusable;
 
 use assert_cmd::cargo::cargo_bin_cmd;

@@ -1,0 +1,208 @@
+//! `glia explain --workload` and `glia run --compare`: the state of a log, rebuilt and run.
+
+use std::fs;
+
+use assert_cmd::cargo::cargo_bin_cmd;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::printer::{GIB, ListReport, MIB, TableReport};
+
+/// What became of a log.
+struct Rebuilt {
+    directory: TempDir,
+    /// What is assumed, on stderr.
+    assumed: String,
+    code: i32,
+}
+
+fn rebuild(log: &str, args: &[&str]) -> Rebuilt {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join("job.log"), log).unwrap();
+    let output = cargo_bin_cmd!("glia")
+        .current_dir(directory.path())
+        .args(["explain", "job.log", "--workload", "job.jsonl"])
+        .args(args)
+        .output()
+        .unwrap();
+    Rebuilt {
+        directory,
+        assumed: String::from_utf8(output.stderr).unwrap(),
+        code: output.status.code().unwrap(),
+    }
+}
+
+impl Rebuilt {
+    fn workload(&self) -> String {
+        fs::read_to_string(self.directory.path().join("job.jsonl")).unwrap()
+    }
+
+    /// Runs the workload; the run's JSON and the exit code.
+    fn run(&self) -> (Value, i32) {
+        assert_eq!(self.code, 0, "{}", self.assumed);
+        let output = cargo_bin_cmd!("glia")
+            .current_dir(self.directory.path())
+            .args(["run", "job.jsonl", "--compare", "job.log", "--json"])
+            .output()
+            .unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (document["runs"][0].clone(), output.status.code().unwrap())
+    }
+
+    /// All cells are equal, and there are so many of them.
+    fn is_equal(&self, cells: u64) -> Value {
+        let (run, code) = self.run();
+        let comparison = &run["comparison"];
+        assert_eq!(comparison["differences"], Value::Array(Vec::new()), "{run}");
+        assert_eq!((comparison["cells"].as_u64().unwrap(), code), (cells, 0));
+        run
+    }
+}
+
+#[test]
+fn a_list_is_rebuilt_and_its_request_fails() {
+    let report = ListReport {
+        items: vec![
+            ("model code", 301 * MIB + 17),
+            ("tensors", 12 * GIB + 700 * MIB + 1),
+            ("runtime", 1088),
+            ("dma rings", 2 * GIB + 700 * MIB + 333),
+            ("collectives", 301 * MIB + 1),
+        ],
+        asked: 31_457_300,
+        ..ListReport::sample(9, 2, 1)
+    };
+    let rebuilt = rebuild(&report.whole(), &[]);
+    assert!(rebuilt.assumed.contains("the machine is a trn1"));
+    // Bytes, usage, device and core of the request; the total and five items.
+    let run = rebuilt.is_equal(10);
+    assert_eq!(run["failure"]["oom"]["asked_bytes"], 31_457_300);
+    assert_eq!(run["failure"]["oom"]["device"], 2);
+}
+
+/// More bytes are free than were asked for, in both pools of the HBM.
+#[test]
+fn a_request_that_would_fit_finds_holes_that_are_too_small() {
+    for asked in [20 * MIB, 300 * MIB, 1100 * MIB] {
+        let report = ListReport {
+            items: vec![("model code", 100 * MIB), ("tensors", 13 * GIB + 7)],
+            asked,
+            ..ListReport::sample(9, 0, 0)
+        };
+        let rebuilt = rebuild(&report.whole(), &[]);
+        assert_eq!(
+            rebuilt.assumed.contains("blocks that were given back"),
+            asked < GIB,
+            "{}",
+            rebuilt.assumed
+        );
+        rebuilt.is_equal(7);
+    }
+}
+
+/// A list is about one core; on a Trn2 two share an HBM.
+#[test]
+fn a_neighbour_of_which_the_log_is_silent_holds_the_rest() {
+    let report = ListReport {
+        items: vec![("tensors", 12 * GIB + 7)],
+        ..ListReport::sample(9, 0, 4)
+    };
+    let rebuilt = rebuild(&report.whole(), &[]);
+    assert!(
+        rebuilt.assumed.contains("NC 5, which shares the HBM"),
+        "{}",
+        rebuilt.assumed
+    );
+    rebuilt.is_equal(6);
+}
+
+#[test]
+fn a_table_comes_out_with_its_models() {
+    for has_xt_cc in [false, true] {
+        let report = TableReport {
+            has_xt_cc,
+            asked: 4 * GIB,
+            ..TableReport::sample(9, 1, [6, 7])
+        };
+        let rebuilt = rebuild(&report.whole(), &[]);
+        // Three rows of 13 cells and two of 10, one more in three rows with XT CC, two names; bytes,
+        // usage, device and core of the request.
+        rebuilt.is_equal(3 * 13 + 2 * 10 + 2 + 4 + if has_xt_cc { 3 } else { 0 });
+    }
+}
+
+/// Each of the parts has lost up to half of a thousandth, and their sum shows it.
+#[test]
+fn totals_that_their_printed_parts_miss_come_out() {
+    for step in 0..6 {
+        let report = ListReport {
+            items: vec![
+                ("model code", 300 * MIB + 520 * step),
+                ("model constants", 1 + 97 * step),
+                ("tensors", 15 * GIB + 536_870 * step),
+                ("scratchpad", 77 * MIB + 523),
+                ("runtime", 1088 + step),
+                ("dma rings", 130 * MIB + 524 + 111 * step),
+            ],
+            ..ListReport::sample(9, 0, 0)
+        };
+        let report = ListReport {
+            asked: 900 * MIB,
+            ..report
+        };
+        rebuild(&report.whole(), &[]).is_equal(11);
+    }
+}
+
+#[test]
+fn each_report_of_a_log_can_be_rebuilt() {
+    let first = ListReport {
+        items: vec![("tensors", 15 * GIB)],
+        asked: 2 * GIB,
+        ..ListReport::sample(9, 0, 0)
+    };
+    let second = ListReport {
+        items: vec![("dma rings", 15 * GIB + 7)],
+        asked: 3 * GIB,
+        ..ListReport::sample(10, 0, 1)
+    };
+    let log = first.whole() + &second.whole();
+    let rebuilt = rebuild(&log, &["--report", "2"]);
+    assert!(rebuilt.assumed.contains("report 2 of 2"));
+    let run = rebuilt.is_equal(6);
+    assert_eq!(run["failure"]["oom"]["asked_bytes"], 3 * GIB);
+}
+
+#[test]
+fn a_run_that_ends_otherwise_is_told_by_its_cells() {
+    let report = ListReport {
+        items: vec![("tensors", 15 * GIB), ("runtime", 4096)],
+        asked: 2 * GIB,
+        ..ListReport::sample(9, 0, 0)
+    };
+    let rebuilt = rebuild(&report.whole(), &[]);
+    let changed = rebuilt.workload().replace(":4096,", ":8192,");
+    fs::write(rebuilt.directory.path().join("job.jsonl"), changed).unwrap();
+    let (run, code) = rebuilt.run();
+    assert_eq!(code, 1);
+    let differences = run["comparison"]["differences"].as_array().unwrap();
+    let wanted = serde_json::json!({
+        "row": "ND 0 NC 0", "column": "runtime", "log": "4.000KB", "ours": "8.000KB",
+    });
+    assert_eq!(differences, &[wanted]);
+}
+
+#[test]
+fn a_failure_without_a_breakdown_cannot_be_rebuilt() {
+    let log = ListReport::sample(9, 0, 0).first();
+    let rebuilt = rebuild(&log, &[]);
+    assert_eq!(rebuilt.code, 1);
+    assert!(
+        rebuilt
+            .assumed
+            .contains("the log does not say what held the memory"),
+        "{}",
+        rebuilt.assumed
+    );
+    assert!(!rebuilt.directory.path().join("job.jsonl").exists());
+}

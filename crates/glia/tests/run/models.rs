@@ -1,0 +1,60 @@
+//! Models, and what they own.
+
+use super::json;
+
+#[test]
+fn a_model_owns_memory_and_takes_it_along() {
+    let load = r#"{"op":"load","id":"m","core":3,"neff":1004,"name":"dense"}"#;
+    let alloc = r#"{"op":"alloc","id":"w","size":4097,"model":"m","usage":"weight"}"#;
+    let (run, code) = json(&[
+        load,
+        alloc,
+        r#"{"op":"write","id":"w","seed":3}"#,
+        r#"{"op":"read","id":"w"}"#,
+    ]);
+    assert_eq!(code, 0, "{run}");
+    let core = &run["devices"][0]["hbms"][1]["cores"][1];
+    assert_eq!(
+        (&core["core"], &core["total_bytes"]),
+        (&3.into(), &4097.into())
+    );
+    assert_eq!(run["bytes"]["verified"], 4097);
+    assert_eq!(run["operations"]["load"], 1);
+
+    let (run, code) = json(&[load, alloc, r#"{"op":"unload","id":"m"}"#]);
+    assert_eq!(code, 0, "{run}");
+    assert_eq!(run["devices"][0]["hbms"][1]["present_bytes"], 0);
+    assert_eq!(run["operations"]["live"], 0);
+}
+
+#[test]
+fn a_model_that_cannot_be_meant_is_refused() {
+    let load = r#"{"op":"load","id":"m"}"#;
+    let cases: [(&[&str], &str); 4] = [
+        (
+            &[r#"{"op":"alloc","id":"w","size":1,"model":"m"}"#],
+            "line 2: no model \"m\" is loaded here",
+        ),
+        (
+            &[load, load],
+            "line 3: a model \"m\" is loaded since line 2",
+        ),
+        (
+            &[load, r#"{"op":"load","id":"n","neff":1001}"#],
+            "line 3: neff 1001: 1002 to 101001 are allowed",
+        ),
+        (
+            &[
+                load,
+                r#"{"op":"alloc","id":"w","size":1,"model":"m","core":1}"#,
+            ],
+            "line 3: \"core\" means nothing on alloc for a \"model\"",
+        ),
+    ];
+    for (lines, wanted) in cases {
+        let (run, code) = json(lines);
+        assert_eq!(code, 2);
+        let error = run["error"].as_str().unwrap();
+        assert!(error.contains(wanted), "{error}");
+    }
+}
