@@ -135,7 +135,10 @@ fn request(report: &Report, played: &Played, cells: &mut Cells) {
     };
     if let Some(asked) = report.asked_bytes {
         match (&report.asked, report.asked_exact) {
-            (Some(text), Some(false)) => cells.text(ROW, "asked", text, &printed(oom.asked_bytes)),
+            // As the runtime prints it: a log that somebody has typed may have "1100.000MB".
+            (Some(_), Some(false)) => {
+                cells.text(ROW, "asked", &printed(asked), &printed(oom.asked_bytes));
+            }
             _ => cells.text(
                 ROW,
                 "asked bytes",

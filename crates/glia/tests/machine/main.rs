@@ -15,4 +15,5 @@ mod processes;
 mod resets;
 mod scrub;
 mod seams;
+mod tensors;
 mod zero_copy;

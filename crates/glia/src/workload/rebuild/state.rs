@@ -68,9 +68,11 @@ pub(super) struct Place {
 #[derive(Debug, Default)]
 struct Rows<'a> {
     bank: Option<&'a Row>,
-    /// A core, its row if there is one, its models.
-    cores: BTreeMap<u32, (Option<&'a Row>, Vec<(LoadedModel, &'a Row)>)>,
+    cores: BTreeMap<u32, CoreRows<'a>>,
 }
+
+/// A core's row if there is one, and those of its models.
+type CoreRows<'a> = (Option<&'a Row>, Vec<(LoadedModel, &'a Row)>);
 
 /// How much of the report has to come out. Each gives way to the next if it cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -224,8 +226,8 @@ fn columns(rows: &Rows<'_>) -> Vec<Name> {
             let rings = category::is_ring(name) && columns.iter().any(|one| one == RINGS);
             rings || columns.iter().any(|one| one == name)
         };
-        let free = Aggregate::ALL.into_iter().map(Aggregate::name);
-        let free = free.filter(|name| !is_there(name)).next_back();
+        let mut free = Aggregate::ALL.into_iter().map(Aggregate::name);
+        let free = free.rfind(|name| !is_there(name));
         columns.extend(free.map(Name::Borrowed));
     }
     columns
