@@ -343,7 +343,7 @@ impl Lines {
         let holes = steps.iter().filter(|step| matches!(step, Step::Filler(_)));
         assumed.push(format!(
             "{} are free on the HBM, more than the {} that were asked for, so they are taken to be in pieces: \
-             holes that are too small, left by {} blocks that were given back",
+             holes that are too small, left by blocks that were given back ({})",
             printed(free),
             printed(request),
             holes.count()

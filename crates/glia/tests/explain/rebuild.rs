@@ -90,9 +90,8 @@ fn a_request_that_would_fit_finds_holes_that_are_too_small() {
             ..ListReport::sample(9, 0, 0)
         };
         let rebuilt = rebuild(&report.whole(), &[]);
-        assert_eq!(
-            rebuilt.assumed.contains("blocks that were given back"),
-            asked < GIB,
+        assert!(
+            rebuilt.assumed.contains("that were given back"),
             "{}",
             rebuilt.assumed
         );

@@ -8,6 +8,7 @@ mod borders;
 mod coverage;
 mod deserted;
 mod events;
+mod fuzz;
 mod herd;
 mod kills;
 mod modes;

@@ -1,0 +1,400 @@
+//! Commands of every kind whose fields are drawn from what would hurt: handles that are stale, off
+//! by one or nobody's, sizes around every limit, offsets that wrap, pointers to nowhere. Whatever
+//! comes of them, nobody else's bytes change, and when their processes have died nothing of them is
+//! left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use glia::machine::{Machine, MachineConfig, Model, Process};
+use glia_abi::arch::Scale;
+use glia_abi::chance::Chance;
+use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
+use glia_abi::ioctl::{self, Argument, COMMANDS, Command};
+use glia_abi::ioctl::{Field, Kind, Layout};
+use glia_abi::mem::Location;
+use glia_abi::transport::{OpenMode, Transport, UserBuffer};
+use glia_abi::usage::Category;
+use glia_runtime::ndl::{ChunkSpec, Device};
+
+const DEVICE: DeviceId = DeviceId::new(0);
+const COMMANDS_SENT: u64 = 40_000;
+/// A process dies after so many commands, and another one takes its place.
+const LIFE: u64 = 500;
+const ROOM_BYTES: u64 = 256 << 10;
+const VICTIM_BYTES: usize = 300_000;
+
+fn machine(model: Model) -> Machine {
+    let config = MachineConfig {
+        scale: Scale::RegionSize {
+            size_bytes: 64 << 20,
+        },
+        devices: 2,
+        ..MachineConfig::new(model)
+    };
+    Machine::new(config).unwrap()
+}
+
+/// A process that sends such commands.
+struct Attacker {
+    process: Arc<Process>,
+    fds: [Fd; 2],
+    room: Arc<dyn UserBuffer>,
+    /// Handles that it was given, live or not.
+    handles: Vec<u64>,
+}
+
+impl Attacker {
+    fn new(machine: &Machine, pid: u32, chance: &mut Chance) -> Self {
+        let process = machine.process(Pid::new(pid));
+        let modes = [OpenMode::ReadWrite, OpenMode::WriteOnly];
+        let fds = modes.map(|mode| process.open(DEVICE, mode).unwrap());
+        let room = process.buffer(ROOM_BYTES).unwrap();
+        let mut attacker = Self {
+            process,
+            fds,
+            room,
+            handles: Vec::new(),
+        };
+        attacker.fill_room(chance);
+        attacker
+    }
+
+    /// Makes what pointers lead to look like arguments, too.
+    fn fill_room(&mut self, chance: &mut Chance) {
+        let words = (0..ROOM_BYTES / 8).map(|_| self.value(Kind::Size, chance).to_le_bytes());
+        let bytes: Vec<u8> = words.flatten().collect();
+        self.room.write(0, &bytes).unwrap();
+    }
+
+    fn pick<T: Copy>(chance: &mut Chance, from: &[T]) -> T {
+        from[usize::try_from(chance.below(from.len() as u64)).unwrap()]
+    }
+
+    fn handle(&self, chance: &mut Chance) -> u64 {
+        let own = match self.handles.len() {
+            0 => 0,
+            _ => Self::pick(chance, &self.handles),
+        };
+        match chance.below(8) {
+            0 => own.wrapping_add(1),
+            1 => own.wrapping_sub(1),
+            2 => own ^ 1 << chance.below(64),
+            3 => chance.number(),
+            4 => 0,
+            _ => own,
+        }
+    }
+
+    fn pointer(&self, chance: &mut Chance) -> u64 {
+        let room = self.room.address().get();
+        match chance.below(10) {
+            0 => 0,
+            1 => u64::MAX - chance.below(9),
+            2 => room + ROOM_BYTES - chance.below(64),
+            3 => chance.number(),
+            _ => room + chance.below(ROOM_BYTES / 8) * 8,
+        }
+    }
+
+    /// A value for a field that says such a thing.
+    fn value(&self, kind: Kind, chance: &mut Chance) -> u64 {
+        const SIZES: [u64; 14] = [
+            0,
+            1,
+            3,
+            4,
+            64,
+            4095,
+            4096,
+            8192,
+            65_535,
+            65_536,
+            1 << 20,
+            64 << 20,
+            1 << 32,
+            1 << 63,
+        ];
+        match kind {
+            Kind::Handle => self.handle(chance),
+            Kind::Pointer => self.pointer(chance),
+            Kind::Address => match chance.below(3) {
+                0 => chance.number(),
+                1 => chance.below(1 << 40) & !4095,
+                _ => self.pointer(chance),
+            },
+            Kind::Size => match chance.below(8) {
+                0 => u64::MAX - chance.below(5000),
+                1 => chance.below(1 << 17),
+                2 => self.handle(chance),
+                3 => self.pointer(chance),
+                _ => Self::pick(chance, &SIZES),
+            },
+            Kind::Number | Kind::Signed | Kind::Wait => match chance.below(6) {
+                0 => u64::MAX,
+                1 => chance.number(),
+                2 => 1 << chance.below(33),
+                _ => chance.below(20),
+            },
+            Kind::Bits => match chance.below(3) {
+                0 => u64::from(u32::MAX),
+                1 => chance.number(),
+                _ => 1 << chance.below(8),
+            },
+            Kind::Opaque | Kind::Structs(_) | Kind::Pad => chance.number(),
+        }
+    }
+
+    fn fill(&self, layout: &Layout, bytes: &mut [u8], chance: &mut Chance) {
+        for field in layout.fields {
+            self.fill_field(field, bytes, chance);
+        }
+        // An offset and a size that only together leave what they are in.
+        let sizes = layout.fields.iter();
+        let sizes: Vec<_> = sizes.filter(|it| matches!(it.kind, Kind::Size)).collect();
+        if sizes.len() >= 2 && chance.below(6) == 0 {
+            let (offset, size) = (Self::pick(chance, &sizes), Self::pick(chance, &sizes));
+            let below_bytes = chance.below(70_000);
+            put(bytes, offset, u64::MAX - below_bytes);
+            put(bytes, size, below_bytes + 1 + chance.below(2));
+        }
+        if let Some(tail) = layout.tail {
+            let entries = bytes[layout.size_bytes..].chunks_exact_mut(tail.entry.size_bytes);
+            for entry in entries {
+                self.fill(tail.entry, entry, chance);
+            }
+        }
+    }
+
+    fn fill_field(&self, field: &Field, bytes: &mut [u8], chance: &mut Chance) {
+        let there = &mut bytes[field.offset..field.offset + field.size_bytes];
+        for element in there.chunks_exact_mut(field.element_size_bytes) {
+            if let Kind::Structs(layout) = field.kind {
+                self.fill(layout, element, chance);
+            } else {
+                let value = self.value(field.kind, chance).to_le_bytes();
+                element.copy_from_slice(&value[..element.len()]);
+            }
+        }
+    }
+
+    /// Sends one; says its answer.
+    fn send(&mut self, command: &Command, spared: &[u64], chance: &mut Chance) -> i32 {
+        let mut bytes = match command.argument {
+            Argument::Struct(layout) => {
+                let mut bytes = vec![0; layout.full_size_bytes()];
+                self.fill(layout, &mut bytes, chance);
+                bytes
+            }
+            _ => vec![0xa5; 64],
+        };
+        // Handles have no owner: by an exact one, anybody may do anything.
+        for at in 0..bytes.len().saturating_sub(7) {
+            let word = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            if spared.contains(&word) {
+                bytes[at..at + 8].fill(0);
+            }
+        }
+        let alloc_out = is_alloc(command.word).then(|| {
+            let at = chance.below(ROOM_BYTES / 8 - 1) * 8;
+            let address = self.room.address().get() + at;
+            point_out_to(command, &mut bytes, address);
+            at
+        });
+        let mut word = command.word;
+        if chance.below(64) == 0 {
+            word ^= 1 << chance.below(32);
+        }
+        if chance.below(32) == 0 {
+            bytes.truncate(usize::try_from(chance.below(bytes.len() as u64)).unwrap());
+        }
+        let fd = Self::pick(
+            chance,
+            &[self.fds[0], self.fds[0], self.fds[0], self.fds[1]],
+        );
+        let answer = self.process.ioctl(fd, word, &mut bytes, &mut []);
+        if let (Ok(_), Some(at), true) = (answer, alloc_out, word == command.word) {
+            let mut handle = [0; 8];
+            self.room.read(at, &mut handle).unwrap();
+            self.handles.push(u64::from_le_bytes(handle));
+        }
+        answer.unwrap_or_else(|errno| errno.ret())
+    }
+}
+
+fn put(bytes: &mut [u8], field: &Field, value: u64) {
+    let there = &mut bytes[field.offset..field.offset + field.element_size_bytes];
+    let size = there.len();
+    there.copy_from_slice(&value.to_le_bytes()[..size]);
+}
+
+fn is_alloc(word: u32) -> bool {
+    let forms = [
+        ioctl::MEM_ALLOC,
+        ioctl::MEM_ALLOC_V2,
+        ioctl::MEM_ALLOC_V2MT,
+        ioctl::MEM_ALLOC_V2MT64,
+    ];
+    forms.contains(&word)
+}
+
+/// Most allocations are to be answered where the answer can be read.
+fn point_out_to(command: &Command, bytes: &mut [u8], address: u64) {
+    if let Argument::Struct(layout) = command.argument {
+        let mut fields = layout.fields.iter();
+        if let Some(field) = fields.find(|it| matches!(it.kind, Kind::Pointer)) {
+            put(bytes, field, address);
+        }
+    }
+}
+
+/// Somebody with bytes that are nobody else's.
+struct Victim {
+    device: Arc<Device>,
+    chunks: [(McHandle, Vec<u8>); 2],
+}
+
+impl Victim {
+    fn new(machine: &Machine) -> Self {
+        let process = machine.process(Pid::new(99));
+        let device = Device::open(process as Arc<_>, DEVICE).unwrap();
+        let chunks = [Location::Device, Location::Host].map(|location| {
+            let spec = ChunkSpec {
+                size_bytes: VICTIM_BYTES as u64,
+                align_bytes: 0,
+                location,
+                channel: Channel::new(0),
+                core: CoreId::new(0),
+                category: Category::TENSORS_DEVICE,
+            };
+            let chunk = device.allocate(&spec).unwrap();
+            let mut chance = Chance::of(5, u64::from(chunk.get()));
+            let bytes: Vec<u8> = (0..VICTIM_BYTES)
+                .map(|_| chance.number().to_le_bytes()[0])
+                .collect();
+            device.buf_write(chunk, 0, &bytes).unwrap();
+            (chunk, bytes)
+        });
+        Self { device, chunks }
+    }
+
+    /// Has all that the driver makes for a core when it is first asked, and keeps.
+    fn ask_for_what_stays(&self) {
+        for core in (0..self.device.profile().cores).map(CoreId::new) {
+            // V2 has none.
+            let _ = self.device.completions(core);
+        }
+    }
+
+    /// All handles that there are, those of its copy buffers too.
+    fn handles(&self) -> Vec<u64> {
+        let is_live = |&raw: &u64| {
+            let handle = McHandle::from_raw(raw);
+            handle.is_some_and(|handle| self.device.physical_address(handle).is_ok())
+        };
+        let live: Vec<_> = (0..1 << 17).filter(is_live).collect();
+        let known = |(chunk, _): &(McHandle, _)| live.contains(&u64::from(chunk.get()));
+        assert!(self.chunks.iter().all(known));
+        live
+    }
+
+    fn is_unharmed(&self) -> bool {
+        self.chunks.iter().all(|(chunk, bytes)| {
+            let mut found = vec![0; bytes.len()];
+            self.device.buf_read(*chunk, 0, &mut found).is_ok() && found == *bytes
+        })
+    }
+}
+
+/// Bytes of host memory and of HBM, chunks, pinned bytes.
+type Books = (u64, u64, u64, u64);
+
+/// Whether nothing was left behind. What the driver makes when it is first needed, and keeps, is no
+/// process's: the ring that the queues of dead processes get, and the datastore's entries, of which
+/// three processes need three.
+fn is_as_before(before: Books, after: Books) -> bool {
+    const DUMMY_BYTES: u64 = 4096;
+    const ENTRY_BYTES: u64 = 256 << 10;
+    (0..=1).any(|rings| {
+        (0..=3).any(|entries| {
+            let kept_bytes = rings * DUMMY_BYTES + entries * ENTRY_BYTES;
+            let kept = (
+                before.0 + kept_bytes,
+                before.1,
+                before.2 + rings + entries,
+                before.3,
+            );
+            after == kept
+        })
+    })
+}
+
+fn attack(model: Model, seed: u64) {
+    let machine = machine(model);
+    let victim = Victim::new(&machine);
+    victim.ask_for_what_stays();
+    let spared = victim.handles();
+    let books = || {
+        let stats = machine.driver().memory(DEVICE).unwrap().stats();
+        (
+            stats.host_bytes,
+            stats.device_bytes,
+            stats.chunks,
+            machine.host().pinned_bytes(),
+        )
+    };
+    let before = books();
+    let mut chance = Chance::of(seed, 0);
+    // A scrub overwrites all of a channel: that is what it is for. And who asks by address gets a
+    // handle of what the driver keeps for itself, and may free it; it is nobody's then.
+    let left_out = [
+        ioctl::HBM_SCRUB_START,
+        ioctl::MEM_MC_GET_INFO,
+        ioctl::MEM_MC_GET_INFO_V2,
+    ];
+    let commands = COMMANDS.iter();
+    let commands: Vec<_> = commands
+        .filter(|command| !left_out.contains(&command.word))
+        .collect();
+    let mut answers: BTreeMap<i32, u64> = BTreeMap::new();
+    let (mut sent, mut pid) = (0, 1000);
+    while sent < COMMANDS_SENT {
+        let mut attackers: Vec<_> = (pid..pid + 3)
+            .map(|pid| Attacker::new(&machine, pid, &mut chance))
+            .collect();
+        pid += 3;
+        for _ in 0..LIFE {
+            let which = usize::try_from(chance.below(3)).unwrap();
+            let command = match chance.below(3) {
+                0 => ioctl::command(ioctl::MEM_ALLOC_V2MT64).unwrap(),
+                _ => Attacker::pick(&mut chance, &commands),
+            };
+            let answer = attackers[which].send(command, &spared, &mut chance);
+            *answers.entry(answer.min(1)).or_default() += 1;
+            sent += 1;
+        }
+        for attacker in &attackers {
+            attacker.process.kill();
+        }
+        drop(attackers);
+        assert!(
+            is_as_before(before, books()),
+            "{model:?}: {:?} after {sent} commands, {before:?} before",
+            books()
+        );
+        assert!(victim.is_unharmed(), "{model:?}: after {sent} commands");
+    }
+    let done = answers.get(&0).copied().unwrap_or_default();
+    println!("{model:?}: {sent} commands, answers {answers:?}");
+    assert!(
+        done * 20 > sent,
+        "only {done} of {sent} were good for anything"
+    );
+}
+
+#[test]
+fn commands_of_any_content_harm_nobody_else_and_leave_nothing() {
+    for (model, seed) in Model::ALL.into_iter().zip(1..) {
+        attack(model, seed);
+    }
+}
