@@ -2,6 +2,7 @@
 
 mod bench;
 mod conform;
+mod coverage_file;
 mod event_file;
 mod explain;
 mod listener;

@@ -39,6 +39,8 @@ use glia_runtime::{
     AllocSpec, Core, Dmem, Model, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor,
 };
 
+use crate::coverage::Coverage;
+use crate::events::Tee;
 use crate::faults::{FaultsError, Laid, PlanFile, RuleReport};
 use crate::machine::{Machine, MachineConfig, MachineError};
 use crate::workload::{Alloc, Fault, Load, Op, Range, Reader, Step, WorkloadError};
@@ -204,19 +206,45 @@ fn named(file: &Option<PathBuf>) -> String {
 /// [`PlayError`] if the workload cannot be run to its end. An operation that fails is no error but
 /// [`Played::failure`].
 pub fn play(source: impl BufRead) -> Result<Played, PlayError> {
-    play_under(source, None, Arc::new(NoSink))
+    play_under(source, Conditions::default())
 }
 
-/// The same, while a plan orders faults and a sink hears the events, both from the moment at which
-/// the machine is switched on until it is gone.
+/// Under which conditions a workload runs, from the moment at which its machine is switched on until
+/// it is gone.
+#[derive(Clone)]
+pub struct Conditions<'a> {
+    /// What fails on order.
+    pub faults: Option<&'a PlanFile>,
+    /// Who hears the events.
+    pub sink: Arc<dyn Sink>,
+    /// Who counts what the run exercises.
+    pub coverage: Option<Arc<Coverage>>,
+}
+
+impl Default for Conditions<'_> {
+    fn default() -> Self {
+        Self {
+            faults: None,
+            sink: Arc::new(NoSink),
+            coverage: None,
+        }
+    }
+}
+
+/// The same under conditions.
 ///
 /// # Errors
 /// As [`play`], and [`PlayError::Faults`].
-pub fn play_under(
-    source: impl BufRead,
-    faults: Option<&PlanFile>,
-    sink: Arc<dyn Sink>,
-) -> Result<Played, PlayError> {
+pub fn play_under(source: impl BufRead, conditions: Conditions<'_>) -> Result<Played, PlayError> {
+    let Conditions {
+        faults,
+        sink,
+        coverage,
+    } = conditions;
+    let sink = match &coverage {
+        Some(coverage) => Arc::new(Tee::new(sink, Arc::clone(coverage) as _)),
+        None => sink,
+    };
     let mut reader = Reader::new(source)?;
     let header = reader.header();
     let lay = |plan: &PlanFile| {
@@ -230,6 +258,7 @@ pub fn play_under(
     let mut config = MachineConfig {
         devices: header.devices,
         sink,
+        coverage,
         ..MachineConfig::new(header.model)
     };
     if let Some(laid) = &laid {

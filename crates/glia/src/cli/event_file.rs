@@ -27,7 +27,9 @@ impl EventFile {
     /// A message that names the file.
     pub(super) fn create(path: &Path, detail: Detail) -> anyhow::Result<Self> {
         let name = printable(&path.display().to_string());
-        let is_free = is_free(path).map_err(|error| cannot(&name, "be looked into", &error))?;
+        let header = format!("{{\"format\":\"{EVENT_FORMAT}\",");
+        let is_free =
+            is_free(path, &header).map_err(|error| cannot(&name, "be looked into", &error))?;
         anyhow::ensure!(
             is_free,
             "{name}: holds something else than events and is left as it is"
@@ -61,21 +63,20 @@ impl EventFile {
     }
 }
 
-fn cannot(name: &str, what: &str, error: &io::Error) -> anyhow::Error {
+pub(super) fn cannot(name: &str, what: &str, error: &io::Error) -> anyhow::Error {
     let error = printable_message(&error.to_string());
     anyhow::anyhow!("{name}: cannot {what}: {error}")
 }
 
-/// Whether nothing is lost if this is written over: it is not there, is empty, holds events, or is
-/// a pipe or a device.
-fn is_free(path: &Path) -> io::Result<bool> {
+/// Whether nothing is lost if this is written over: it is not there, is empty, begins as one that
+/// is written here does, or is a pipe or a device.
+pub(super) fn is_free(path: &Path, header: &str) -> io::Result<bool> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() || metadata.len() == 0 => return Ok(true),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(error),
     }
-    let header = format!("{{\"format\":\"{EVENT_FORMAT}\",");
     let mut start = Vec::new();
     File::open(path)?
         .take(header.len() as u64)

@@ -15,12 +15,13 @@ use glia::explain::report::Report;
 use glia::faults::{PlanFile, RuleReport};
 use glia::play::compare::{Comparison, Difference, compare};
 use glia::play::report::{RUN_FORMAT, RunReport};
-use glia::play::{Found, Played, play_under};
+use glia::play::{Conditions, Found, Played, play_under};
 use glia::workload::rebuild::choose;
 use glia_abi::event::{Detail, NoSink, Sink};
 use glia_runtime::dml::ReportProfile;
 
 use super::Outcome;
+use super::coverage_file::CoverageFile;
 use super::event_file::EventFile;
 use super::listener::Listener;
 use super::printable::{printable, printable_message};
@@ -44,7 +45,7 @@ Examples:
   glia explain job.log --workload job.jsonl && glia run job.jsonl --compare job.log
                                                  the state and the failure of a log, rebuilt
 
-Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or an event file that cannot be written.")]
+Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or an event or coverage file that cannot be written.")]
 pub(crate) struct Run {
     /// Workloads; "-" is standard input
     #[arg(required = true, value_name = "WORKLOAD")]
@@ -73,6 +74,11 @@ pub(crate) struct Run {
     /// equal and the same request failed is exit status 0
     #[arg(long, value_name = "LOG", value_parser = named())]
     compare: Option<PathBuf>,
+
+    /// Write which commands, errors and registers the runs exercised, and which not, to this file, as
+    /// JSON (docs/formats/coverage.md)
+    #[arg(long, value_name = "FILE", value_parser = named())]
+    coverage: Option<PathBuf>,
 
     /// Print one JSON document
     #[arg(long)]
@@ -111,6 +117,8 @@ impl Run {
         let detail = self.events_detail.into();
         let create = |file| EventFile::create(file, detail);
         let mut events = self.events.as_deref().map(create).transpose()?;
+        let coverage = self.coverage.as_deref();
+        let coverage = coverage.map(CoverageFile::create).transpose()?;
         let mut out = BufWriter::new(Listener::new(io::stdout().lock()));
         let mut outcome = Outcome::AsHoped;
         let mut runs = Vec::new();
@@ -123,7 +131,14 @@ impl Run {
             };
             let played = open(workload)
                 .map_err(anyhow::Error::from)
-                .and_then(|source| Ok(play_under(source, faults.as_ref(), sink)?));
+                .and_then(|source| {
+                    let conditions = Conditions {
+                        faults: faults.as_ref(),
+                        sink,
+                        coverage: coverage.as_ref().map(CoverageFile::coverage),
+                    };
+                    Ok(play_under(source, conditions)?)
+                });
             let finished = match (&events, &log) {
                 (Some(file), Some(log)) => file.finish(log),
                 _ => Ok(()),
@@ -171,6 +186,10 @@ impl Run {
                     }
                 }
             }
+        }
+        if let Some(Err(error)) = coverage.map(CoverageFile::finish) {
+            outcome = Outcome::Unusable;
+            let _ = writeln!(io::stderr(), "glia: {error:#}");
         }
         if self.json {
             let document = Document {

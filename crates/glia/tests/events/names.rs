@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use glia::events::EventLog;
 use glia::machine::{Client, Machine, MachineConfig, Model, SchedMode};
-use glia::play::play_under;
+use glia::play::{Conditions, play_under};
 use glia_abi::arch::Scale;
 use glia_abi::event::Detail;
 use glia_abi::handle::{CoreId, DeviceId, Pid};
@@ -80,7 +80,14 @@ fn two_processes(mode: SchedMode) -> String {
 fn example() -> String {
     let workload = include_str!("../../../../examples/first-tensor.jsonl");
     file(|log| {
-        let played = play_under(Cursor::new(workload), None, log).unwrap();
+        let played = play_under(
+            Cursor::new(workload),
+            Conditions {
+                sink: log,
+                ..Conditions::default()
+            },
+        )
+        .unwrap();
         assert!(played.failure.is_none());
     })
 }

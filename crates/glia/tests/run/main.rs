@@ -5,6 +5,7 @@
     reason = "the helpers of a test fail it by panicking, too"
 )]
 
+mod coverage;
 mod ends;
 mod examples;
 mod faults;
