@@ -8,6 +8,7 @@ use super::Call;
 
 /// What the driver says that it can do: no more than is built. (2.24.7 says 0xff, 2.27.4 0x1ff.)
 const FEATURES: u64 = feature::ASYNC_DMA
+    | feature::BATCH_DMAQ_INIT
     | feature::BIG_CORE_MAPS
     | feature::MEM_ALLOC_TYPE
     | feature::HBM_SCRUB

@@ -12,9 +12,9 @@ use crate::support::{PAGE, Rig};
 fn versions_and_features_are_those_of_the_generation() {
     // Since V3 there is zero copy, bit 8.
     let generations = [
-        (Arch::V2, 7, 5, 2, 0b0_1111_1010),
-        (Arch::V3, 11, 10, 3, 0b1_1111_1010),
-        (Arch::V4, 11, 10, 4, 0b1_1111_1010),
+        (Arch::V2, 7, 5, 2, 0b0_1111_1110),
+        (Arch::V3, 11, 10, 3, 0b1_1111_1110),
+        (Arch::V4, 11, 10, 4, 0b1_1111_1110),
     ];
     for (arch, max, min, number, features) in generations {
         let rig = Rig::new(arch);

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
 
 use glia::explain::report::{REPORT_FORMAT, Report};
@@ -12,6 +11,9 @@ use glia::explain::{ExplainError, Summary, explain, tell};
 use glia::workload::rebuild::{choose, rebuild};
 
 use super::Outcome;
+use super::event_file::{cannot, is_free};
+use super::printable::printable;
+use super::run::named;
 
 /// Say what ran out of memory in a log of the Neuron runtime, where, and what held it
 ///
@@ -40,7 +42,7 @@ pub(crate) struct Explain {
 
     /// Write a workload that rebuilds the state of a report and makes the request that failed; what
     /// the log lacks is assumed, and said on stderr and in the file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = named())]
     workload: Option<PathBuf>,
 
     /// Which report to rebuild, from 1; otherwise the first failure that says what held the memory
@@ -75,7 +77,7 @@ impl Explain {
             out.flush()?;
             if let Some(error) = &summary.error {
                 // Where even stderr is closed, the exit code has to do.
-                let _ = writeln!(io::stderr(), "glia: {}: {error}", summary.file);
+                let _ = writeln!(io::stderr(), "glia: {}: {error}", printable(&summary.file));
             }
             summaries.push(summary);
         }
@@ -110,7 +112,7 @@ impl Explain {
             let wanted = self.report.unwrap_or(1);
             anyhow::bail!("--report {wanted}: the log has {count}");
         };
-        let place = format!("{}:{}", report.file, report.line);
+        let place = format!("{}:{}", printable(&report.file), report.line);
         let rebuilt = match rebuild(report, number) {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
@@ -118,9 +120,16 @@ impl Explain {
                 return Ok(false);
             }
         };
-        std::fs::write(file, &rebuilt.text)
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        let file = file.display();
+        let name = printable(&file.display().to_string());
+        let is_free = is_free(file, "{\"workload\":");
+        let is_free = is_free.map_err(|error| cannot(&name, "be looked into", &error))?;
+        anyhow::ensure!(
+            is_free,
+            "{name}: holds something else than a workload and is left as it is"
+        );
+        let written = std::fs::write(file, &rebuilt.text);
+        written.map_err(|error| cannot(&name, "be written", &error))?;
+        let file = name;
         writeln!(
             err,
             "glia: {place}: report {number} of {count} is rebuilt in {file}; assumed:"

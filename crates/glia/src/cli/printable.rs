@@ -19,6 +19,12 @@ pub(crate) fn printable_message(text: &str) -> String {
     escaped(text, MESSAGE_CHARS_MAX)
 }
 
+/// Lines of our own that quote such text: all of them, each with its control characters escaped.
+pub(crate) fn lines(text: &str) -> String {
+    let lines = text.split('\n').map(|line| escaped(line, usize::MAX));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 fn escaped(text: &str, chars_max: usize) -> String {
     let cut = text.char_indices().nth(chars_max).map(|(end, _)| end);
     let mut shown = String::new();

@@ -24,7 +24,7 @@ use super::Outcome;
 use super::coverage_file::CoverageFile;
 use super::event_file::EventFile;
 use super::listener::Listener;
-use super::printable::{printable, printable_message};
+use super::printable::{lines, printable, printable_message};
 
 /// Run a workload through runtime, driver and device, and verify every byte
 ///
@@ -112,6 +112,9 @@ struct Document {
 
 impl Run {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        if self.events.is_some() && self.events == self.coverage {
+            anyhow::bail!("--events and --coverage name one file; each needs its own");
+        }
         let reports = self.compare.as_deref().map(reports).transpose()?;
         let faults = self.faults.as_deref().map(plan).transpose()?;
         let detail = self.events_detail.into();
@@ -204,7 +207,7 @@ impl Run {
 }
 
 /// A file by its name: standard input is for workloads, and standard output for results.
-fn named() -> impl TypedValueParser<Value = PathBuf> {
+pub(super) fn named() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|file| match file.as_os_str() == "-" {
         true => Err("only a workload can be \"-\", standard input; here, name a file"),
         false => Ok(file),
@@ -273,7 +276,7 @@ fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()
         let mut table = table.clone();
         table.banks.retain(|bank| bank.present_bytes > 0);
         if !table.banks.is_empty() {
-            writeln!(out, "\n{}", table.text(ReportProfile::default()))?;
+            writeln!(out, "\n{}", lines(&table.text(ReportProfile::default())))?;
         }
     }
     let Some(failure) = &played.failure else {
@@ -291,7 +294,7 @@ fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()
         }
     )?;
     if !failure.log.is_empty() {
-        writeln!(out, "\n{}", failure.log)?;
+        writeln!(out, "\n{}", lines(&failure.log))?;
     }
     Ok(())
 }

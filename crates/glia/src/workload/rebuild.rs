@@ -26,6 +26,7 @@ use glia_abi::mem_usage::MemUsage;
 use self::layout::{Room, Step};
 use self::state::{Cell, Group, Owner, State};
 use super::WORKLOAD_FORMAT;
+use super::line::DEVICES_MAX;
 use crate::explain::category::RINGS;
 use crate::explain::report::{Kind, Report, Row, Scope};
 use crate::explain::size::printed;
@@ -63,6 +64,14 @@ pub enum CannotRebuild {
     NoMachine {
         /// The most on one HBM.
         total: String,
+    },
+    /// No workload has so many devices.
+    #[error("it is about device {device}; a workload has {devices_max} devices at most, from 0")]
+    NoDevice {
+        /// The device.
+        device: u32,
+        /// The most that a workload can have.
+        devices_max: u32,
     },
     /// Its figures exclude each other.
     #[error("the cells of {place} exclude each other, even without the totals")]
@@ -124,7 +133,14 @@ pub fn rebuild(report: &Report, number: u64) -> Result<Rebuilt, CannotRebuild> {
         lines.request(report, bytes);
     }
     let devices = state.groups.iter().map(|group| group.device);
-    let devices = devices.chain(report.device).max().unwrap_or(0) + 1;
+    let device = devices.chain(report.device).max().unwrap_or(0);
+    if device >= DEVICES_MAX {
+        return Err(CannotRebuild::NoDevice {
+            device,
+            devices_max: DEVICES_MAX,
+        });
+    }
+    let devices = device + 1;
     let first = First {
         workload: WORKLOAD_FORMAT,
         machine: model.name(),

@@ -205,3 +205,37 @@ fn a_failure_without_a_breakdown_cannot_be_rebuilt() {
     );
     assert!(!rebuilt.directory.path().join("job.jsonl").exists());
 }
+
+/// What somebody has in a file is not ours to write over, the log itself least of all.
+#[test]
+fn a_file_that_is_no_workload_is_left_as_it_is() {
+    let directory = TempDir::new().unwrap();
+    let log = directory.path().join("job.log");
+    let text = ListReport::sample(9, 0, 0).whole();
+    fs::write(&log, &text).unwrap();
+    let mut glia = cargo_bin_cmd!("glia");
+    let ended = glia.arg("explain").arg(&log).arg("--workload").arg(&log);
+    let ended = ended.output().unwrap();
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("left as it is"));
+    assert_eq!(fs::read_to_string(&log).unwrap(), text);
+}
+
+#[test]
+fn a_device_that_no_workload_has_is_named() {
+    for device in [16, u32::MAX] {
+        let directory = TempDir::new().unwrap();
+        let log = directory.path().join("job.log");
+        fs::write(&log, ListReport::sample(9, device, 0).whole()).unwrap();
+        let mut glia = cargo_bin_cmd!("glia");
+        let ended = glia.arg("explain").arg(&log).arg("--workload");
+        let ended = ended
+            .arg(directory.path().join("job.jsonl"))
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.code(), Some(1));
+        let told = format!("device {device}; a workload has 16 devices at most");
+        let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(stderr.contains(&told), "{stderr}");
+    }
+}

@@ -196,7 +196,7 @@ fn interval(size: &Size) -> (u64, u64) {
     } else {
         edge(inside, low)
     };
-    (low, edge(inside, inside + 2 * reach))
+    (low, edge(inside, inside.saturating_add(2 * reach)))
 }
 
 fn bounds(size: Option<&Size>, otherwise: (u64, u64)) -> (u64, u64) {
