@@ -156,7 +156,9 @@ fn request(report: &Report, played: &Played, cells: &mut Cells) {
         );
     }
     if let Some(usage) = &report.usage {
-        let is_it = usages(usage).contains(&oom.usage.aggregate());
+        // A column of its own once, and counted as runtime since.
+        let is_it = usages(usage).contains(&oom.usage.aggregate())
+            || (usage == XT_CC && oom.usage == MemUsage::XtCc);
         let ours = oom.usage.aggregate().name();
         cells.text(ROW, "usage", usage, if is_it { usage } else { ours });
     }

@@ -130,6 +130,18 @@ fn a_table_comes_out_with_its_models() {
     }
 }
 
+#[test]
+fn a_request_of_a_category_that_is_counted_elsewhere_now_is_the_same_request() {
+    let report = TableReport {
+        has_xt_cc: true,
+        asked: 4 * GIB,
+        ..TableReport::sample(9, 1, [6, 7])
+    };
+    let log = report.whole().replace("usage: tensors", "usage: xt cc");
+    assert!(log.contains("usage: xt cc"));
+    rebuild(&log, &[]).is_equal(3 * 14 + 2 * 10 + 2 + 4);
+}
+
 /// Each of the parts has lost up to half of a thousandth, and their sum shows it.
 #[test]
 fn totals_that_their_printed_parts_miss_come_out() {
