@@ -165,7 +165,7 @@ impl Stack {
 }
 
 /// What a case is to reach.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Bar {
     ns: Option<f64>,
     extra_ns: Option<f64>,
