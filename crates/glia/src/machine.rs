@@ -9,6 +9,7 @@
 //! one of each and hands them to each other, and does nothing else. A [`Process`] is what stands
 //! for a program: its descriptors, its address space, its way to the driver.
 
+mod file;
 mod process;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use glia_driver::memory::MemoryConfig;
 
 use crate::coverage::Coverage;
 
+pub use file::MachineFileError;
 pub use glia_device::sched::{Client, RunError};
 pub use process::Process;
 

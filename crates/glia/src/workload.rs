@@ -20,6 +20,9 @@ use glia_abi::nrt::NrtStatus;
 pub use reader::{Fault, Reader, WorkloadError};
 pub use size::BadSize;
 
+pub(crate) use line::DEVICES_MAX;
+pub(crate) use size::Size;
+
 use crate::machine::Model;
 
 /// Version of the workload format.

@@ -17,7 +17,7 @@ use crate::machine::Model;
 /// Operations, for error messages.
 const OPS: &str = "alloc, write, read, free, load, unload";
 // LIMIT: as many devices as an instance has.
-pub(super) const DEVICES_MAX: u32 = 16;
+pub(crate) const DEVICES_MAX: u32 = 16;
 
 /// Every key that a line can have. A key that is not here is an error that lists them.
 #[derive(Debug, Deserialize)]

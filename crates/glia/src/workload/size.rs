@@ -21,7 +21,7 @@ pub struct BadSize {
 
 /// A size in bytes, from a JSON number or string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size(pub(super) u64);
+pub(crate) struct Size(pub(crate) u64);
 
 /// The bytes that the text says.
 pub(super) fn parse(text: &str) -> Result<u64, BadSize> {
@@ -85,6 +85,13 @@ impl<'de> Deserialize<'de> for Size {
 
             fn visit_u64<E: Error>(self, bytes: u64) -> Result<Size, E> {
                 Ok(Size(bytes))
+            }
+
+            /// TOML's integers have a sign.
+            fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
+                u64::try_from(bytes)
+                    .map(Size)
+                    .map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
