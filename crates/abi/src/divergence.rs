@@ -126,11 +126,27 @@ pub enum Divergence {
     ProgramEngineOffset,
     /// The reference lets the queues that a process has asked for outlive it; in Glia they go with it.
     H2tOwner,
+    /// A process's queue that keeps its ring when the process goes keeps running in the reference, in memory
+    /// that is the next owner's; Glia stops it.
+    KeptRunning,
+    /// In the reference a process can free the driver's own chunks and the firmware's; Glia refuses, `EPERM`.
+    OwnChunks,
+    /// The reference finds the buffers by which it does a command for whoever asks by address; Glia does not.
+    HiddenBounce,
+    /// Driver 2.24.7 lets anybody replace the rings of any queue, 2.27.4 nobody those of one that is set up;
+    /// Glia lets its owner.
+    TakenQueue,
+    /// Commands of which too little is known to answer them; Glia refuses them, `EINVAL`.
+    UnknownAnswers,
+    /// The reference waits for queues to come to rest when a process goes; in Glia they are at rest at once.
+    ExitPause,
+    /// The reference can be told to fail the mapping of host memory; Glia cannot.
+    MapHook,
 }
 
 impl Divergence {
     /// All of them, in the order of the document.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 48] = [
         Self::BoundsWrap,
         Self::HostScratchpad,
         Self::ReserveCounter,
@@ -172,6 +188,13 @@ impl Divergence {
         Self::LateDatastore,
         Self::ProgramEngineOffset,
         Self::H2tOwner,
+        Self::KeptRunning,
+        Self::OwnChunks,
+        Self::HiddenBounce,
+        Self::TakenQueue,
+        Self::UnknownAnswers,
+        Self::ExitPause,
+        Self::MapHook,
     ];
 
     /// The name under which the document and the tools speak of it.
@@ -219,6 +242,13 @@ impl Divergence {
             Self::LateDatastore => "late-datastore",
             Self::ProgramEngineOffset => "program-engine-offset",
             Self::H2tOwner => "h2t-owner",
+            Self::KeptRunning => "kept-running",
+            Self::OwnChunks => "own-chunks",
+            Self::HiddenBounce => "hidden-bounce",
+            Self::TakenQueue => "taken-queue",
+            Self::UnknownAnswers => "unknown-answers",
+            Self::ExitPause => "exit-pause",
+            Self::MapHook => "map-hook",
         }
     }
 }

@@ -214,6 +214,12 @@ impl Chunk {
         Pid::new(self.owner)
     }
 
+    /// Whether it is the driver's own or the firmware's, which no process has asked for.
+    #[must_use]
+    pub fn is_nobodys(&self) -> bool {
+        self.owner() == Pid::default()
+    }
+
     /// Its handle, once published.
     #[must_use]
     pub fn handle(&self) -> Option<McHandle> {

@@ -17,12 +17,16 @@
 //! the order of their numbers, every core's engines and DMA ring, so that placement in host memory is the same
 //! in every run.
 //!
-//! **Locks.** None here: the table of files is read without one, those of mappings and of core
-//! claims have their own, and each device's memory and rings have theirs. A command that does
-//! nothing takes none.
+//! **Locks.** One for each device, the *door*: opening and closing happen one at a time, so that
+//! which close is a process's last one is settled, and what it ends is ended, before anybody opens
+//! the device again. It is held across the waits of a close. Commands do not meet it: the table of
+//! files is read without a lock, those of mappings and of core claims have their own, and each
+//! device's memory and rings have theirs. A command that does nothing takes none.
 //!
 //! **What this does not do.** It checks no memory and moves no byte; see [`memory`](crate::memory)
 //! and [`dma`](crate::dma).
+
+mod device;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,11 +34,11 @@ use std::sync::Arc;
 use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::errno::Errno;
 use glia_abi::event::{Detail, Event, Ids, NameId, Sink};
-use glia_abi::fault::{Entered, Faults, Scope};
+use glia_abi::fault::Faults;
 use glia_abi::handle::{CoreId, DeviceId, FileId, Pid};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::port::{HostMemory, MachineMemory, Port};
-use glia_abi::sched::Sched;
+use glia_abi::sched::{Sched, SleepLock};
 use glia_abi::transport::{Caller, OpenMode};
 
 use crate::chunk::{Chunk, ChunkRef};
@@ -48,10 +52,12 @@ use crate::dma::zerocopy::ZeroCopyLimits;
 use crate::dma::{Dma, DmaConfig, DmaError, Platform};
 use crate::files::{File, Files};
 use crate::ioctl::Call;
-use crate::memory::{DeviceMemory, InitError, MemoryConfig, OwnedPin};
+use crate::memory::{DeviceMemory, InitError, MemoryConfig};
 use crate::mmap::{self, MapGrant, MapId, Mappings};
 use crate::model_lock::ModelLocks;
 use crate::site::SiteId;
+
+pub(crate) use device::Device;
 
 /// What a device is built from.
 pub struct DeviceSetup {
@@ -103,20 +109,6 @@ pub struct Driver {
     is_heard: bool,
 }
 
-/// One device.
-pub(crate) struct Device {
-    pub(crate) id: DeviceId,
-    pub(crate) memory: Arc<DeviceMemory>,
-    pub(crate) dma: Arc<Dma>,
-    pub(crate) locks: ModelLocks,
-    pub(crate) init: CoreInit,
-    pub(crate) datastore: Datastore,
-    /// What bounce buffers are taken for.
-    pub(crate) bounce_site: SiteId,
-    /// The firmware's memory, which stays its own even if a process frees the chunk.
-    _carveouts: Vec<OwnedPin>,
-}
-
 impl Driver {
     /// Brings all devices up.
     ///
@@ -147,7 +139,7 @@ impl Driver {
     }
 
     /// Opens a device. Any mode but write-only attaches the process to it, and waits while the whole
-    /// device is being reset.
+    /// device is being reset, and for a close of it that is under way.
     ///
     /// # Errors
     /// `ENOENT` if there is no such device, `EINTR` if the process is to end meanwhile, `EINVAL` if
@@ -177,11 +169,12 @@ impl Driver {
             }
         }
         let id = self.files.open(file).ok_or(Errno::EMFILE)?;
-        if !mode.is_free_access()
-            && let Err(refused) = device.memory.open(caller.pid)
-        {
-            self.files.close(id);
-            return Err(refused.into());
+        if !mode.is_free_access() {
+            let _door = device.door.lock(&*self.sched);
+            if let Err(refused) = device.memory.open(caller.pid) {
+                self.files.close(id);
+                return Err(refused.into());
+            }
         }
         self.tell(&device.ids(caller), &Event::Opened);
         Ok(id)
@@ -242,7 +235,7 @@ impl Driver {
         }
         let _for_caller = device.work_for(caller, None);
         let size_bytes = mmap::page_range(offset, size_bytes)?;
-        let found = device.memory.search(BusAddr::new(offset));
+        let found = device.find_for_process(BusAddr::new(offset));
         let pin = found
             .and_then(|(chunk, _)| device.memory.pin_owned(chunk).ok())
             .ok_or(Errno::EPERM)?;
@@ -270,8 +263,9 @@ impl Driver {
     /// is never filled, its asynchronous copies are waited for, and what dies with it ends: its model
     /// locks, its entry in the datastore, its chunks, then its mappings. A copy of a
     /// descriptor does not count as an open, so closing one of two copies does the same (driver
-    /// 2.27). A process that is not attached ends nothing. If the file is write-only, the process
-    /// gives back all cores that it has claimed.
+    /// 2.27). A process that is not attached ends nothing but its queues. If the file is write-only, the
+    /// process gives back all cores that it has claimed; no other file does that, not even its last
+    /// one (driver 2.27), so that cores which were claimed by another file stay claimed when it goes.
     pub fn flush(&self, caller: &Caller<'_>, file: FileId) {
         let Ok((device, mode)) = self.file(file) else {
             return;
@@ -280,6 +274,7 @@ impl Driver {
         if mode.is_free_access() {
             self.claims.unmark_all(caller.pid);
         } else {
+            let _door = device.door.lock(&*self.sched);
             let opens = device.memory.open_count(caller.pid);
             if opens == 1 {
                 // Whatever comes of them.
@@ -287,21 +282,16 @@ impl Driver {
             }
             if opens <= 1 {
                 // Queues first: nothing may be written into chunks that are about to go.
-                device.dma.process_exit(caller.pid);
-                device.dma.settle(caller.pid);
-                device.dma.release_queues_of(caller.pid);
+                device.end_dma(caller.pid);
             }
             if opens == 1 {
-                device.locks.forget(&*self.sched, caller.pid);
-                device.init.forget(&*self.sched, caller.pid);
-                device.datastore.release(caller.pid);
+                device.forget(&*self.sched, caller.pid);
             }
             let mut gone = Vec::new();
-            let flushed = device
-                .memory
-                .flush_telling(caller.pid, |chunk, record| gone.push((chunk, *record)));
+            let flush = |chunk, record: &Chunk| gone.push((chunk, *record));
+            device.memory.flush_telling(caller.pid, flush);
             self.tell_gone(device, &gone);
-            if flushed.attached == 1 {
+            if opens == 1 {
                 self.mappings.remove_of(device.id, caller.pid);
             }
         }
@@ -319,18 +309,16 @@ impl Driver {
         };
         let _for_caller = device.work_for(caller, None);
         if !mode.is_free_access() {
-            // A copy that it started after it had detached, from a copy of the descriptor or while
-            // another of its threads closed the file, holds memory, too.
+            let _door = device.door.lock(&*self.sched);
+            // What it began after it had detached, from a copy of the descriptor or while another
+            // of its threads closed the file, ends, too.
             if device.memory.open_count(caller.pid) == 0 {
-                device.dma.process_exit(caller.pid);
-                device.dma.settle(caller.pid);
-                device.dma.release_queues_of(caller.pid);
+                device.end_dma(caller.pid);
+                device.forget(&*self.sched, caller.pid);
             }
             let mut gone = Vec::new();
-            let last = device
-                .memory
-                .release_telling(caller.pid, |chunk, record| gone.push((chunk, *record)));
-            if last.is_some() {
+            let release = |chunk, record: &Chunk| gone.push((chunk, *record));
+            if device.memory.release_telling(caller.pid, release).is_some() {
                 device.datastore.clear();
             }
             self.tell_gone(device, &gone);
@@ -415,6 +403,7 @@ impl Driver {
             dma: Arc::new(dma),
             locks: ModelLocks::new(&*self.sched),
             init: CoreInit::new(profile.cores, &*self.sched),
+            door: SleepLock::new((), &*self.sched),
         };
         for facts in device.memory.channel_facts() {
             self.tell_taken(&device, facts.carveout);
@@ -481,46 +470,6 @@ impl Driver {
     fn tell_gone(&self, device: &Device, gone: &[(ChunkRef, Chunk)]) {
         for (chunk, record) in gone {
             self.tell_freed(device, *chunk, record);
-        }
-    }
-}
-
-impl Device {
-    /// How many cores the devices before this one have, which is where its own begin in the table
-    /// of [claims](crate::claims).
-    pub(crate) fn first_core(&self) -> u32 {
-        let profile = self.memory.config().layout.profile();
-        self.id.get().saturating_mul(profile.cores)
-    }
-
-    /// Says for whom this thread works until the answer is dropped. Whether anybody asks is not
-    /// looked at: a plan may change in the middle of a call.
-    fn work_for(&self, caller: &Caller<'_>, command: Option<u32>) -> Entered {
-        Scope {
-            device: Some(self.id),
-            process: Some(caller.pid),
-            core: None,
-            command,
-        }
-        .enter()
-    }
-
-    fn ids(&self, caller: &Caller<'_>) -> Ids {
-        Ids {
-            process: Some(caller.pid),
-            ..Ids::device(self.id)
-        }
-    }
-
-    /// A chunk's own account: its owner's, whoever acts on it.
-    fn chunk_ids(&self, chunk: ChunkRef, record: &Chunk) -> Ids {
-        Ids {
-            process: Some(record.owner()),
-            core: Some(record.core()),
-            channel: Some(record.channel()),
-            chunk: Some(chunk.into()),
-            handle: record.handle(),
-            ..Ids::device(self.id)
         }
     }
 }

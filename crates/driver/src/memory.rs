@@ -22,6 +22,7 @@
 //!
 //! **What this does not do.** It moves no bytes and knows no ioctl.
 
+mod error;
 mod init;
 mod insight;
 pub mod open;
@@ -37,6 +38,7 @@ use glia_abi::handle::{CORES_MAX, CoreId, McHandle, Pid};
 use glia_abi::mem::{Lifespan, Location};
 use glia_abi::usage::Category;
 
+pub use error::{AccessError, PublishError, RefError};
 pub use init::{CARVEOUT_SIZE_BYTES, InitError, MemoryConfig};
 pub use pin::{ChunkPin, OwnedPin, Pinned};
 pub use stats::{
@@ -72,51 +74,6 @@ pub enum Freed {
     Kept {
         /// How many.
         refs: u32,
-    },
-}
-
-/// Why an access may not be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum AccessError {
-    /// The chunk is gone.
-    #[error(transparent)]
-    Dead(#[from] DeadChunk),
-    /// The access leaves the chunk (or, from a scratchpad page, the scratchpad).
-    #[error(
-        "{size_bytes} bytes at offset {offset_bytes} are outside: {limit_bytes} bytes may be accessed"
-    )]
-    OutOfBounds {
-        /// Offset from the chunk's first byte.
-        offset_bytes: u64,
-        /// Bytes to access.
-        size_bytes: u64,
-        /// Bytes from the chunk's first one that may be accessed.
-        limit_bytes: u64,
-    },
-}
-
-/// Why a chunk could not be published.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PublishError {
-    /// The chunk is gone.
-    #[error(transparent)]
-    Dead(#[from] DeadChunk),
-    /// The handle table refused: `ENOENT`.
-    #[error(transparent)]
-    Handle(#[from] HandleError),
-}
-
-/// Why a reference could not be added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RefError {
-    /// The chunk is gone.
-    #[error(transparent)]
-    Dead(#[from] DeadChunk),
-    /// The count is at its limit.
-    #[error("{chunk} has {} references, and more cannot be counted", u32::MAX)]
-    TooMany {
-        /// The chunk.
-        chunk: ChunkRef,
     },
 }
 

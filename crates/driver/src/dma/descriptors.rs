@@ -4,8 +4,9 @@
 //! HBM of the device itself, or host memory that the driver has given out: to this device, or to
 //! another one that a process has open. Lengths and flags are the process's own business.
 //!
-//! What is checked is what is written: descriptors reach the driver's own memory first, in pieces of
-//! 64 KiB, are all checked there, and are copied on from there.
+//! What is checked is what is written: descriptors reach memory that only the driver sees, in pieces
+//! of 64 KiB, each is read there once, and when all have been checked that copy goes on: to host memory
+//! as it is, to HBM by DMA, for which it is staged in host memory that no process finds.
 //!
 //! **What this does not do.** Addresses of HBM are not checked (driver 2.27). A chunk that is freed
 //! after the check leaves a descriptor behind that points to memory of somebody else.
@@ -96,8 +97,8 @@ pub fn is_host_address(profile: &ArchProfile, at: BusAddr) -> bool {
 
 impl Dma {
     /// Whether a descriptor may hold an address: what is no host memory always may, host memory if it
-    /// lies in a live chunk of a device that some process has open. This device is looked at first,
-    /// then its neighbours, then all others.
+    /// lies in a live chunk of a device that some process has open, whichever it is (driver 2.24.7 asks
+    /// no more). This device is looked at first, then its neighbours, then all others.
     ///
     /// # Errors
     /// [`DescriptorError::Address`] if it may not.
@@ -105,9 +106,9 @@ impl Dma {
         self.find_chunk(devices, at).map(drop)
     }
 
-    /// Copies descriptors from a process into a ring, or wherever else the target is: piece by piece
-    /// into `staging`, host memory of [`DESCRIPTOR_PIECE_BYTES`] that nobody else knows, where every
-    /// one is checked, and on from there.
+    /// Copies descriptors from a process into a ring, or wherever else the target is, piece by piece.
+    /// Of each piece every one is checked before it goes on. What goes to HBM is staged in `staging`
+    /// after that: host memory of [`DESCRIPTOR_PIECE_BYTES`] that no process can find.
     ///
     /// # Errors
     /// [`DescriptorError`]. Pieces before the one at fault stay written, of that one nothing is.
@@ -120,34 +121,37 @@ impl Dma {
         copy: DescriptorCopy,
     ) -> Result<(), DescriptorError> {
         let DescriptorCopy {
-            target, size_bytes, ..
+            target,
+            size_bytes,
+            direction,
         } = copy;
         check_even(size_bytes)?;
-        let staged = self.host_pa(staging)?;
         let wraps = DmaError::Wraps {
             source_at: staging.at,
             target_at: target.at,
             size_bytes,
         };
+        let host = &self.links.host;
+        let mut buffer = Vec::new();
         for (offset, piece_bytes) in pieces(size_bytes, DESCRIPTOR_PIECE_BYTES) {
-            for (in_piece, mut step) in steps(piece_bytes) {
-                let fault = UserFault {
-                    at: from,
-                    size_bytes,
-                };
-                let from = from.checked_add(offset + in_piece).ok_or(fault)?;
-                caller.memory.copy_in(from, step.bytes())?;
-                self.links
-                    .host
-                    .write(after(staged, in_piece), step.bytes())?;
-            }
-            let at = target.at.checked_add(offset).ok_or(wraps)?;
-            let piece = DescriptorCopy {
-                target: Place { at, ..target },
-                size_bytes: piece_bytes,
-                ..copy
+            let fault = UserFault {
+                at: from,
+                size_bytes,
             };
-            self.copy_descriptors(caller.pid, devices, staging, piece)?;
+            let from = from.checked_add(offset).ok_or(fault)?;
+            // CAST: at most DESCRIPTOR_PIECE_BYTES.
+            #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+            buffer.resize(piece_bytes as usize, 0);
+            caller.memory.copy_in(from, &mut buffer)?;
+            self.check_all(devices, &buffer, direction, &mut None)?;
+            let at = target.at.checked_add(offset).ok_or(wraps)?;
+            let target = Place { at, ..target };
+            if target.location == Location::Host {
+                host.write(self.host_pa(target)?, &buffer)?;
+            } else {
+                host.write(self.host_pa(staging)?, &buffer)?;
+                self.copy(caller.pid, staging, target, piece_bytes)?;
+            }
         }
         Ok(())
     }
@@ -172,17 +176,10 @@ impl Dma {
         check_even(size_bytes)?;
         let from = self.host_pa(source)?;
         let host = &self.links.host;
-        // Most descriptors point where the one before does.
         let mut known = None;
         for (offset, mut step) in steps(size_bytes) {
             host.read(after(from, offset), step.bytes())?;
-            let (descs, _) = step.bytes().as_chunks();
-            for desc in descs {
-                let at = address(desc, direction);
-                if !known.is_some_and(|chunk: Span<BusAddr>| chunk.contains(at)) {
-                    known = self.find_chunk(devices, at)?;
-                }
-            }
+            self.check_all(devices, step.bytes(), direction, &mut known)?;
         }
         if target.location == Location::Device {
             return Ok(self.copy(by, source, target, size_bytes)?);
@@ -191,6 +188,24 @@ impl Dma {
         for (offset, mut step) in steps(size_bytes) {
             host.read(after(from, offset), step.bytes())?;
             host.write(after(to, offset), step.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Checks descriptors. Most point where the one before does, so that this is `known`.
+    fn check_all(
+        &self,
+        devices: &dyn Devices,
+        descs: &[u8],
+        direction: Direction,
+        known: &mut Option<Span<BusAddr>>,
+    ) -> Result<(), DescriptorError> {
+        let (descs, _) = descs.as_chunks();
+        for desc in descs {
+            let at = address(desc, direction);
+            if !known.is_some_and(|chunk| chunk.contains(at)) {
+                *known = self.find_chunk(devices, at)?;
+            }
         }
         Ok(())
     }

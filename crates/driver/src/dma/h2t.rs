@@ -141,6 +141,23 @@ impl Dma {
     /// # Errors
     /// [`H2tError`]; nothing changes then.
     pub fn release_queue(&self, core: CoreId, number: u32) -> Result<(), H2tError> {
+        self.release(core, number, |_| true)
+    }
+
+    /// As [`release_queue`](Self::release_queue), and only if `by` is who has it.
+    ///
+    /// # Errors
+    /// As [`release_queue`](Self::release_queue).
+    pub fn release_queue_by(&self, by: Pid, core: CoreId, number: u32) -> Result<(), H2tError> {
+        self.release(core, number, |requested| requested.owner == by)
+    }
+
+    fn release(
+        &self,
+        core: CoreId,
+        number: u32,
+        is_meant: impl FnOnce(&Requested) -> bool,
+    ) -> Result<(), H2tError> {
         let profile = self.links.profile;
         let own = profile.h2t_queue(core).ok_or(H2tError::NoCore { core })?;
         if number >= QUEUES_PER_ENGINE {
@@ -152,7 +169,8 @@ impl Dma {
         let queue = QueueId::new(own.engine, number);
         let lane = self.more_lanes().find(|lane| lane.queue() == queue);
         let lane = lane.ok_or(H2tError::NotGiven { core, number })?;
-        self.take_back(lane, |requested| requested.core == core)
+        let is_meant = |requested: &Requested| requested.core == core && is_meant(requested);
+        self.take_back(lane, is_meant)
             .then_some(())
             .ok_or(H2tError::NotGiven { core, number })
     }

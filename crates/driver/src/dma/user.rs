@@ -4,6 +4,7 @@
 //! ([`descriptors`](super::descriptors), or by its own stores), and asks for the doorbells
 //! ([`Dma::queue_start`]). When it goes, [`Dma::process_exit`] leaves its queues with a ring that is
 //! always there and never filled, so that no engine looks into memory that is somebody else's by then.
+//! Those that keep their ring then are stopped, if they were ever rung.
 //!
 //! ```text
 //!   no ring ──── queue_init ────► the process's ring ──── process_exit ────► the dummy ring
@@ -29,6 +30,7 @@ mod exit;
 mod registers;
 
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 
 use glia_abi::addr::{BusAddr, Span};
 use glia_abi::arch::Arch;
@@ -107,6 +109,8 @@ struct UserRing {
     sides: [Side; 2],
     /// Whether the driver may fill it.
     allocatable: bool,
+    /// Its engine has been given descriptors.
+    is_rung: bool,
     pins: RingPins,
 }
 
@@ -162,10 +166,11 @@ impl Dma {
     /// it may set up again, which drops what the queue had to do.
     ///
     /// (Driver 2.24.7 lets anybody replace the rings of any queue; 2.27.4 refuses all but those that
-    /// nobody has used.)
+    /// nobody has used: divergence `taken-queue`.)
     ///
     /// # Errors
-    /// [`QueueError`]; nothing changes then.
+    /// [`QueueError`]: whether there is such a queue and whether it is taken comes before whatever is
+    /// wrong with the request (driver 2.27.4). Nothing changes then.
     pub fn queue_init(
         &self,
         by: Pid,
@@ -194,36 +199,18 @@ impl Dma {
         {
             return Err(QueueError::NoQueue { queue });
         }
-        if self
-            .own_lanes(u32::MAX)
-            .any(|(_, lane)| lane.queue() == queue)
-        {
-            return Err(QueueError::Taken { queue });
-        }
+        drop(self.engine_for(by, queue)?);
         check(request)?;
         // Now, so that the exit cannot fail.
         self.dummy_ring(u64::from(DUMMY_DESCS) * DESC_SIZE_BYTES)?;
 
-        let mut engine = self
-            .engine(queue.engine)
-            .ok_or(QueueError::NoQueue { queue })?;
-        let is_scrubbed_with = engine.is_scrubbing && queue.number == SCRUB_QUEUE;
-        let is_requested = self
-            .request_of(queue)
-            .is_some_and(|requested| requested.used_for == H2tUse::Copies || requested.owner != by);
-        if is_scrubbed_with
-            || is_requested
-            || engine
-                .rings
-                .get(&queue.number)
-                .is_some_and(|ring| ring.owner != by)
-        {
-            return Err(QueueError::Taken { queue });
-        }
+        // Somebody may have taken it meanwhile.
+        let mut engine = self.engine_for(by, queue)?;
         let ring = UserRing {
             owner: by,
             sides: [Side::new(request.tx), Side::new(request.rx)],
             allocatable: request.allocatable,
+            is_rung: false,
             pins,
         };
         for (direction, side) in Direction::BOTH.into_iter().zip(&ring.sides) {
@@ -245,16 +232,34 @@ impl Dma {
         Ok(())
     }
 
+    /// What is known of a queue's engine, under its lock, if the queue is a process's to set up.
+    fn engine_for(&self, by: Pid, queue: QueueId) -> Result<MutexGuard<'_, Engine>, QueueError> {
+        let engine = self.engine(queue.engine);
+        let engine = engine.ok_or(QueueError::NoQueue { queue })?;
+        let ring = engine.rings.get(&queue.number);
+        let mut own = self.own_lanes(u32::MAX);
+        let is_taken = own.any(|(_, lane)| lane.queue() == queue)
+            || ring.is_some_and(|ring| ring.owner != by)
+            || engine.is_scrubbing && queue.number == SCRUB_QUEUE
+            || self.request_of(queue).is_some_and(|requested| {
+                requested.used_for == H2tUse::Copies || requested.owner != by
+            });
+        if is_taken {
+            return Err(QueueError::Taken { queue });
+        }
+        Ok(engine)
+    }
+
     /// Rings a queue's doorbells: RX first, then TX unless it announces nothing. All stores that the
     /// caller made before are seen by the engine.
     ///
     /// # Errors
     /// [`QueueError::NotSet`], [`QueueError::Doorbell`]; no doorbell is rung then.
     pub fn queue_start(&self, queue: QueueId, tx: u32, rx: u32) -> Result<(), QueueError> {
-        let engine = self.engine(queue.engine);
+        let mut engine = self.engine(queue.engine);
         let ring = engine
-            .as_ref()
-            .and_then(|engine| engine.rings.get(&queue.number));
+            .as_mut()
+            .and_then(|engine| engine.rings.get_mut(&queue.number));
         let ring = ring.ok_or(QueueError::NotSet { queue })?;
         let counts = [(Direction::Rx, rx), (Direction::Tx, tx)];
         for (direction, count) in counts {
@@ -268,6 +273,7 @@ impl Dma {
                 });
             }
         }
+        ring.is_rung = true;
         for (direction, count) in counts {
             let doorbell = QueueReg::DrtpInc.at(self.links.profile, queue, direction);
             if let Some(at) = doorbell.filter(|_| count > 0) {

@@ -66,10 +66,14 @@ pub(crate) fn mem_alloc_v2mt64(call: &Call<'_>) -> Result<(), Errno> {
     alloc(call, &call.read()?)
 }
 
-/// `MEM_FREE`: one reference off, whoever owns the chunk.
+/// `MEM_FREE`: one reference off, whichever process owns the chunk. The driver's own chunks and the
+/// firmware's are not for a process to free: `EPERM` (divergence `own-chunks`).
 pub(crate) fn mem_free(call: &Call<'_>) -> Result<(), Errno> {
     let argument: MemFree = call.read()?;
     let (chunk, record) = call.resolve(argument.mem_handle)?;
+    if record.is_nobodys() {
+        return Err(Errno::EPERM);
+    }
     call.free(chunk, &record)
 }
 

@@ -101,9 +101,9 @@ pub(crate) fn resource_mmap_info(call: &Call<'_>) -> Result<(), Errno> {
     Err(Errno::EINVAL)
 }
 
-/// The live chunk that an address lies in.
+/// The live chunk that an address lies in, unless that is what the driver does a command by.
 fn containing(call: &Call<'_>, pa: u64) -> Result<(ChunkRef, Chunk), Errno> {
-    let found = call.device.memory.search(BusAddr::new(pa));
+    let found = call.device.find_for_process(BusAddr::new(pa));
     found.ok_or(Errno::ENOMEM)
 }
 

@@ -1,6 +1,6 @@
 //! Descriptors that a process has the driver write into a ring, and read out of one.
 //!
-//! Into a ring they go through a buffer of the driver's own, in which their addresses are checked
+//! Into a ring they go through memory of the driver's own, in which their addresses are checked
 //! ([`descriptors`](crate::dma::descriptors)). Any chunk will do as a ring. Out of one they are read
 //! as they lie there; the ring is found by the queue's registers, so it may be the driver's own.
 

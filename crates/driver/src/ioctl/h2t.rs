@@ -70,9 +70,10 @@ impl Given<'_> {
 
 impl Drop for Given<'_> {
     fn drop(&mut self) {
+        let (dma, by) = (&self.call.device.dma, self.call.caller.pid);
         for queue in self.queues.drain(..) {
-            // Somebody else may have given it back.
-            let _ = self.call.device.dma.release_queue(self.core, queue.number);
+            // Somebody else may have given it back, and a third may have it by now.
+            let _ = dma.release_queue_by(by, self.core, queue.number);
         }
     }
 }

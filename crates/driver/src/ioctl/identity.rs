@@ -58,19 +58,21 @@ pub(crate) fn host_device_id(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 /// `HOST_DEVICE_ID_TO_RID_MAP`: of a machine that is in no pod, each device is its own routing id.
-/// (uncertain)
+/// (uncertain) Devices beyond the 64 that the struct has room for are not counted.
 pub(crate) fn host_device_id_to_rid_map(call: &Call<'_>) -> Result<(), Errno> {
     if size_field(call.word) as usize != size_of::<HostDeviceIdToRidMap>() {
         return Err(Errno::EINVAL);
     }
-    let mut map = HostDeviceIdToRidMap {
-        count: call.driver.devices(),
-        ..HostDeviceIdToRidMap::default()
-    };
-    for (device, rid) in (0..map.count).zip(&mut map.rids) {
+    call.write(&rid_map(call.driver.devices()))
+}
+
+fn rid_map(devices: u32) -> HostDeviceIdToRidMap {
+    let mut map = HostDeviceIdToRidMap::default();
+    for (device, rid) in (0..devices).zip(&mut map.rids) {
         *rid = device;
+        map.count += 1;
     }
-    call.write(&map)
+    map
 }
 
 /// `DEVICE_APP_PID`: the process in the first attach slot, 0 if it is free.
@@ -130,4 +132,19 @@ fn app_info(call: &Call<'_>, process: &ProcessStats) -> AppInfo {
 
 fn pid(process: &ProcessStats) -> i32 {
     process.pid.get().cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_map_of_routing_ids_counts_no_more_devices_than_it_has_room_for() {
+        let told = |devices| {
+            let map = rid_map(devices);
+            (map.count, map.rids[63])
+        };
+        assert_eq!([2, 63, 64].map(told), [(2, 0), (63, 0), (64, 63)]);
+        assert_eq!([65, u32::MAX].map(told), [(64, 63); 2]);
+    }
 }

@@ -70,6 +70,6 @@ fn program(call: &Call<'_>, argument: &ProgramEngineNc64) -> Result<(), Errno> {
         location: Location::Device,
         core,
     };
-    let _held = call.device.memory.pin_at(at);
+    let _held = call.device.memory.pin_span(target);
     bounce.copy(from.ok_or(Errno::EFAULT)?, place, argument.size, true)
 }

@@ -118,26 +118,31 @@ fn checked_op(
 }
 
 /// `GET_ASYNC_H2T_DMA_COMPL_QUEUES`: where the completion queues of a core can be mapped: of its own
-/// queue, and of those that were asked for. Any other is `EINVAL`.
+/// queue, and of those that were asked for. Any other is `EINVAL`, before a completion queue is made for
+/// one of them.
 pub(crate) fn get_async_h2t_dma_compl_queues(call: &Call<'_>) -> Result<(), Errno> {
     let mut argument: GetAsyncH2tDmaComplQueues = call.read()?;
     let core = CoreId::new(argument.nc_id);
-    let queue = call.profile().h2t_queue(core).ok_or(Errno::EINVAL)?;
-    for number in 0..QUEUES_PER_ENGINE {
-        if argument.qid_bitmap >> number & 1 == 0 {
+    let own = call.profile().h2t_queue(core).ok_or(Errno::EINVAL)?;
+    if argument.qid_bitmap >> QUEUES_PER_ENGINE != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let dma = &call.device.dma;
+    let mut asked = Vec::new();
+    for number in (0..QUEUES_PER_ENGINE).filter(|number| argument.qid_bitmap >> number & 1 != 0) {
+        if number == own.number {
+            asked.push((number, None));
             continue;
         }
-        let dma = &call.device.dma;
-        let chunk = if number == queue.number {
-            dma.completion_queue(core)?
-        } else {
-            let requested = dma.requested_queue(core, number);
-            let (queue, requested) = requested.ok_or(Errno::EINVAL)?;
-            if requested.used_for != H2tUse::Copies {
-                return Err(Errno::EINVAL);
-            }
-            dma.completion_queue_of(core, Some(queue))?
-        };
+        let requested = dma.requested_queue(core, number);
+        let (queue, requested) = requested.ok_or(Errno::EINVAL)?;
+        if requested.used_for != H2tUse::Copies {
+            return Err(Errno::EINVAL);
+        }
+        asked.push((number, Some(queue)));
+    }
+    for (number, queue) in asked {
+        let chunk = dma.completion_queue_of(core, queue)?;
         let record = call.device.memory.chunk(chunk).ok_or(Errno::EINVAL)?;
         let range = argument.queues.get_mut(number as usize);
         *range.ok_or(Errno::EINVAL)? = ComplQueueRange {
@@ -145,9 +150,6 @@ pub(crate) fn get_async_h2t_dma_compl_queues(call: &Call<'_>) -> Result<(), Errn
             mmap_size: u32::try_from(record.size_bytes()).map_err(|_| Errno::EINVAL)?,
             pad: 0,
         };
-    }
-    if argument.qid_bitmap >> QUEUES_PER_ENGINE != 0 {
-        return Err(Errno::EINVAL);
     }
     call.write(&argument)
 }

@@ -17,7 +17,8 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use glia_abi::addr::BusAddr;
+use glia_abi::PAGE_SIZE_BYTES;
+use glia_abi::addr::{BusAddr, Span};
 use glia_abi::handle::McHandle;
 
 use super::{AccessError, DeviceMemory, Set};
@@ -141,6 +142,22 @@ impl<A: Arena> DeviceMemory<A> {
     pub fn pin_at(&self, at: BusAddr) -> Option<Pinned<'_, A>> {
         let (chunk, _) = self.search(at)?;
         self.pin(chunk).ok()
+    }
+
+    /// Pins the live chunks that have a byte in the range, the lowest first. Takes no lock, so one that
+    /// comes to life meanwhile may be left out.
+    pub fn pin_span(&self, span: Span<BusAddr>) -> Vec<Pinned<'_, A>> {
+        let mut pins = Vec::new();
+        let mut next = Some(span.start());
+        while let Some(at) = next.filter(|at| span.contains(*at)) {
+            let pin = self.pin_at(at);
+            next = match &pin {
+                Some(pin) => Some(pin.record().span().end()),
+                None => at.checked_add(PAGE_SIZE_BYTES),
+            };
+            pins.extend(pin);
+        }
+        pins
     }
 
     /// The last pin of a dead chunk went: gives its memory back.

@@ -25,7 +25,9 @@ impl Dma {
     /// A process goes: nobody owns its queues any more, and those of compute engines get a ring that
     /// is never filled. Queues of other engines, and [those](is_nx_queue) of the network accelerator,
     /// keep their rings (driver 2.24.7; it keeps the owner, too), and with them the pins on their
-    /// memory, until somebody sets them up again.
+    /// memory, until somebody sets them up again. What such a queue has been told to move it must not
+    /// go on moving, since the chunks that its descriptors name are about to be given back: it is
+    /// stopped, unless nobody ever rang it (divergence `kept-running`).
     pub fn process_exit(&self, by: Pid) {
         let links = &self.links;
         for id in (0..links.profile.engines).map(EngineId::new) {
@@ -43,7 +45,12 @@ impl Dma {
                 if is_compute && !is_nx_queue(links.profile, queue) {
                     self.set_up_dummy(queue);
                     gone.push(ring.pins);
-                } else if ring.pins.iter().any(Option::is_some) {
+                    continue;
+                }
+                if ring.is_rung {
+                    stop(&*links.port, links.profile, queue);
+                }
+                if ring.pins.iter().any(Option::is_some) {
                     kept.insert(number, ring.pins);
                 }
             }
