@@ -1,6 +1,7 @@
 //! Commands, their arguments, and what they come to.
 
 mod bench;
+mod completions;
 mod conform;
 mod coverage_file;
 mod event_file;
@@ -24,8 +25,10 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Bench(bench::Bench),
+    Completions(completions::Completions),
     Conform(conform::Conform),
     Explain(explain::Explain),
+    Man(completions::Man),
     Run(run::Run),
 }
 
@@ -55,8 +58,10 @@ impl Cli {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
         match &self.command {
             Command::Bench(bench) => bench.run(),
+            Command::Completions(completions) => completions.run(),
             Command::Conform(conform) => conform.run(),
             Command::Explain(explain) => explain.run(),
+            Command::Man(man) => man.run(),
             Command::Run(run) => run.run(),
         }
     }

@@ -33,6 +33,7 @@ mod lines;
 mod list;
 mod message;
 mod open;
+mod source;
 mod table;
 mod token;
 
@@ -48,7 +49,7 @@ use self::report::{Report, Unread};
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// The system refused it, or its packing is damaged.
-    #[error("cannot be read behind line {line}: {source}")]
+    #[error("cannot be read{}", behind(*.line))]
     Unreadable {
         /// How many lines could be read.
         line: u64,
@@ -56,8 +57,24 @@ pub enum ExplainError {
         source: io::Error,
     },
     /// A report was not taken.
-    #[error("cannot write the report: {0}")]
+    #[error("cannot write the report")]
     Taker(#[source] io::Error),
+}
+
+fn behind(line: u64) -> String {
+    match line {
+        0 => String::new(),
+        line => format!(" behind line {line}"),
+    }
+}
+
+impl ExplainError {
+    /// The error and what caused it, in one line.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let (Self::Unreadable { source, .. } | Self::Taker(source)) = self;
+        format!("{self}: {source}")
+    }
 }
 
 /// What a log came to, beside its reports.
@@ -95,7 +112,7 @@ pub fn explain(
         ..Summary::default()
     };
     let result = read(log, &mut summary, &mut taker);
-    summary.error = result.as_ref().err().map(ToString::to_string);
+    summary.error = result.as_ref().err().map(ExplainError::told);
     (summary, result)
 }
 

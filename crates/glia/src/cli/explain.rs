@@ -179,7 +179,7 @@ impl Explain {
                 let error = ExplainError::Unreadable { line: 0, source };
                 let summary = Summary {
                     file: name,
-                    error: Some(error.to_string()),
+                    error: Some(error.told()),
                     ..Summary::default()
                 };
                 (summary, Err(error))

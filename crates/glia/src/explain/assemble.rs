@@ -13,15 +13,17 @@ mod desk;
 mod failure;
 mod rows;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::cursor::Cursor;
 use super::message::{Message, Sign};
 use super::open::{Open, Stashes};
 use super::report::{Family, Kind, Report, Row, Scope, Thread, Unread};
 use super::size::Size;
+use super::source::Source;
 use super::table::Heading;
 use super::token::{self, Scan, Token};
+use failure::SIZE_TOO_LARGE;
 
 const UNREAD_MAX: usize = 1000;
 // LIMIT: a failure line wrapped at 20 columns has 5 lines.
@@ -32,9 +34,19 @@ const CARRIED_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 struct Carried {
     thread: Option<Thread>,
+    source: Source,
     line: u64,
     text: Vec<u8>,
     lines: usize,
+}
+
+/// What a line ends with that is complete as it stands, and may yet go on in the next.
+#[derive(Debug)]
+enum Tail {
+    /// The digits of the exact size of the report that begins at `line`.
+    Digits { line: u64, digits: Vec<u8> },
+    /// The first core of an HBM.
+    Core,
 }
 
 /// Reads the lines of one log.
@@ -42,10 +54,18 @@ struct Carried {
 pub(super) struct Assembler<'f> {
     file: &'f str,
     line: u64,
+    /// What stands before the line.
+    source: Source,
+    /// The line of which that is known.
+    placed: u64,
     /// Who wrote the last header, and so the lines without one.
     thread: Option<Thread>,
+    /// The same, by what stands before the lines.
+    threads: HashMap<Source, Option<Thread>>,
     scan: Scan,
     carried: Option<Carried>,
+    /// What the last line ends with.
+    tail: Option<Tail>,
     stashes: Stashes,
     heading: Heading,
     open: Vec<Open>,
@@ -66,9 +86,13 @@ impl<'f> Assembler<'f> {
         Self {
             file,
             line: 0,
+            source: Source::NONE,
+            placed: 0,
             thread: None,
+            threads: HashMap::new(),
             scan: Scan::default(),
             carried: None,
+            tail: None,
             stashes: Stashes::default(),
             heading: Heading::default(),
             open: Vec::new(),
@@ -84,6 +108,11 @@ impl<'f> Assembler<'f> {
     /// Takes a line without its colours.
     pub(super) fn line(&mut self, number: u64, text: &[u8]) {
         self.line = number;
+        if let Some(tail) = self.tail.take()
+            && self.go_on(&tail, text)
+        {
+            return;
+        }
         if is_cut_mark(text) {
             self.cut();
             return;
@@ -100,6 +129,7 @@ impl<'f> Assembler<'f> {
                 self.join(carried, text, &mut scan);
             }
             carried => {
+                self.place(text, &scan);
                 self.take(text, &scan);
                 if self.carried.is_none() {
                     self.carried = carried;
@@ -125,9 +155,11 @@ impl<'f> Assembler<'f> {
             return;
         }
         self.thread = carried.thread;
+        self.source = carried.source;
         if first >= begun {
             // It was nothing; the line stands for itself.
             scan.read(text, true);
+            self.place(text, scan);
             self.take(text, scan);
             return;
         }
@@ -136,6 +168,67 @@ impl<'f> Assembler<'f> {
         // The joined text is the message and what follows it in the line.
         self.take(&carried.text, scan);
         self.line = here;
+    }
+
+    /// Sees whose line it is, as far as what stands before its first token says.
+    fn place(&mut self, text: &[u8], scan: &Scan) {
+        // Of an ordinary line, nobody asks. All pieces of a line have its source.
+        let is_ordinary = scan.found.is_empty() && (!scan.has_bar || self.open.is_empty());
+        if is_ordinary || self.placed == self.line {
+            return;
+        }
+        self.placed = self.line;
+        let lead = scan
+            .found
+            .first()
+            .map_or(text, |found| &text[..found.start]);
+        self.source = Source::of(&lead[..before_bar(lead)]);
+        if self.source != Source::NONE
+            && let Some(&thread) = self.threads.get(&self.source)
+        {
+            self.thread = thread;
+        }
+    }
+
+    /// The last header of a source names the thread of its lines without one.
+    fn begin_thread(&mut self, thread: Option<Thread>) {
+        // LIMIT: a log has some dozens of sources; words that were glued to a line make more.
+        const SOURCES_MAX: usize = 4096;
+        if self.threads.len() >= SOURCES_MAX {
+            self.threads.clear();
+        }
+        self.threads.insert(self.source, thread);
+        self.thread = thread;
+    }
+
+    /// Takes the rest of a number or of a list of cores that a terminal has wrapped; says whether
+    /// the line is that.
+    fn go_on(&mut self, tail: &Tail, text: &[u8]) -> bool {
+        match tail {
+            Tail::Digits { line, digits } => {
+                if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+                    return false;
+                }
+                let whole = [digits, text].concat();
+                let whole = std::str::from_utf8(&whole).ok();
+                let whole = whole.and_then(|digits| digits.parse().ok());
+                let of_line = |open: &&mut Open| open.report.line == *line;
+                match (self.open.iter_mut().rev().find(of_line), whole) {
+                    (Some(open), Some(bytes)) => open.report.set_asked_bytes(bytes),
+                    _ => return false,
+                }
+                true
+            }
+            Tail::Core => {
+                let mut cursor = Cursor::new(text, 0);
+                let core = cursor.eat("andNC").and_then(|()| cursor.number());
+                match (core, &mut self.stashes.of(self.thread).lnc) {
+                    (Ok(core), Some((_, cores))) => cores.push(core),
+                    _ => return false,
+                }
+                true
+            }
+        }
     }
 
     /// Takes the tokens of a line, in order.
@@ -149,16 +242,36 @@ impl<'f> Assembler<'f> {
             self.bare(text, scan.has_bar);
         } else if lead > 0 && scan.has_bar {
             self.bars(&text[..lead]);
+        } else if lead > 0 && self.open.iter().any(|open| open.takes_names) {
+            // A name to which the next line is glued.
+            self.model_name(&text[..lead]);
         }
         for found in &scan.found {
             match &found.token {
                 Token::Header(header) => {
-                    self.thread = header.thread;
+                    self.begin_thread(header.thread);
                     if header.is_error {
                         self.sign(Sign::ErrorLine);
                     }
                 }
-                Token::Message(message) => self.message(message.clone()),
+                Token::Message(message) => {
+                    self.message(message.clone());
+                    self.tail = match message {
+                        Message::Exact { bytes: Some(_), .. } if found.end == text.len() => {
+                            let digits = text.iter().rev();
+                            let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
+                            let digits = text[text.len() - digits..].to_vec();
+                            let line = self.line;
+                            Some(Tail::Digits { line, digits })
+                        }
+                        Message::Lnc { cores, .. }
+                            if cores.len() == 1 && text[found.end..].trim_ascii().is_empty() =>
+                        {
+                            Some(Tail::Core)
+                        }
+                        _ => None,
+                    };
+                }
                 Token::Item(name, size) => self.item(name.clone(), size.clone()),
                 Token::Row(label) => {
                     let bar = found_bar(&text[..found.end], found.start);
@@ -169,6 +282,7 @@ impl<'f> Assembler<'f> {
         if let Some(at) = scan.cut {
             self.carried = Some(Carried {
                 thread: self.thread,
+                source: self.source,
                 line: self.line,
                 text: text[at..].to_vec(),
                 lines: 1,
@@ -259,7 +373,10 @@ impl<'f> Assembler<'f> {
                 report.core = Some(core);
                 let index = self.push(report);
                 let mut row = core_row(device, core, line);
-                row.total = Some(total);
+                match total {
+                    Ok(total) => row.total = Some(total),
+                    Err(total) => self.open[index].unread(line, format!("total: {total}")),
+                }
                 self.begin_list(index, row, false);
             }
             Message::NeffHead(name) => {
@@ -294,17 +411,26 @@ impl<'f> Assembler<'f> {
             } => {
                 // The kernel's lines are of no thread.
                 let mut report = Report::new(self.file, line, Family::A, Kind::DeviceOom);
-                report.set_asked_bytes(needed_bytes);
+                if let Some(bytes) = needed_bytes {
+                    report.set_asked_bytes(bytes);
+                }
                 report.device = device;
                 report.hbm = hbm;
                 if let Some(bytes) = occupied_bytes {
                     let mut row = Row::new(Scope::Hbm, line);
                     row.device = device;
                     row.hbm = hbm;
-                    row.total = Some(Size::exact(bytes));
+                    row.total = bytes.map(Size::exact);
                     report.rows.push(row);
                 }
-                self.push(report);
+                let index = self.push(report);
+                if needed_bytes.is_none() {
+                    self.open[index].unread(line, SIZE_TOO_LARGE.to_owned());
+                }
+                if occupied_bytes == Some(None) {
+                    let what = "the occupied bytes are more than 2^64";
+                    self.open[index].unread(line, what.to_owned());
+                }
             }
             Message::Sign(sign) => self.sign(sign),
             Message::Broken => self.unread("a failure line that is damaged behind its size"),
@@ -348,6 +474,7 @@ impl<'f> Assembler<'f> {
     fn cut(&mut self) {
         self.carried = None;
         self.thread = None;
+        self.threads.clear();
         self.stashes.clear();
         let keeps = |open: &Open| open.is_anonymous || (!open.has_failure && open.report.is_oom());
         let (kept, closed) = std::mem::take(&mut self.open).into_iter().partition(keeps);
@@ -364,6 +491,7 @@ impl<'f> Assembler<'f> {
             let mut scan = Scan::default();
             scan.read(&carried.text, false);
             self.thread = carried.thread;
+            self.source = carried.source;
             self.take(&carried.text, &scan);
             if !scan
                 .found
@@ -409,6 +537,12 @@ fn core_row(device: u32, core: u32, line: u64) -> Row {
     row.device = Some(device);
     row.core = Some(core);
     row
+}
+
+/// Where the first bar is; without one, the end.
+fn before_bar(text: &[u8]) -> usize {
+    let bar = text.iter().position(|&byte| byte == b'|');
+    bar.unwrap_or(text.len())
 }
 
 /// Where a row's cells begin: behind the bar of its label.

@@ -5,7 +5,7 @@
 //! whether more text could help ([`Stop::Cut`]).
 
 use super::header;
-use super::size::Size;
+use super::size::{Size, TooLarge};
 
 /// Why a message could not be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,17 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// A number; one that `N` cannot hold is [`Stop::Other`].
     pub(super) fn number<N: TryFrom<u64>>(&mut self) -> Result<N, Stop> {
+        let mut ahead = *self;
+        let number = ahead.count()?.ok_or(Stop::Other)?;
+        let number = N::try_from(number).map_err(|_| Stop::Other)?;
+        *self = ahead;
+        Ok(number)
+    }
+
+    /// A number of any length; `None` if it is more than a `u64` holds.
+    pub(super) fn count(&mut self) -> Result<Option<u64>, Stop> {
         self.skip_space();
         let digits = self.rest().iter();
         let mut digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
@@ -78,14 +88,13 @@ impl<'a> Cursor<'a> {
             return Err(self.stop());
         }
         let text = std::str::from_utf8(&self.rest()[..digits]).map_err(|_| Stop::Other)?;
-        let number: u64 = text.parse().map_err(|_| Stop::Other)?;
         self.at += digits;
-        N::try_from(number).map_err(|_| Stop::Other)
+        Ok(text.parse().ok())
     }
 
-    pub(super) fn size(&mut self) -> Result<Size, Stop> {
+    pub(super) fn size(&mut self) -> Result<Result<Size, TooLarge>, Stop> {
         self.skip_space();
-        if let Some((size, length)) = Size::parse(self.rest()) {
+        if let Some((size, length)) = Size::read(self.rest()) {
             self.at += length;
             return Ok(size);
         }

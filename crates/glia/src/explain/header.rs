@@ -9,15 +9,22 @@ use super::report::Thread;
 const LEVELS: [&[u8]; 6] = [b"ERROR", b"WARN", b"INFO", b"DEBUG", b"TRACE", b"FATAL"];
 // LIMIT: components have three or four letters so far.
 const COMPONENT_BYTES_MAX: usize = 8;
-const DATE: &[u8; 11] = b"0000-Aaa-00";
+/// As the runtime writes a date, and as others do.
+const DATES: [&[u8]; 2] = [b"0000-Aaa-00", b"0000-00-00"];
 
 /// How many digits a year has.
 pub(super) const YEAR_DIGITS: usize = 4;
 
 /// Whether a date goes on here, of which the year stands before.
 pub(super) fn is_date_behind_year(text: &[u8]) -> bool {
-    let rest = &DATE[YEAR_DIGITS..];
-    text.len() >= rest.len() && is_like(rest, text)
+    DATES
+        .iter()
+        .any(|date| begins_like(&date[YEAR_DIGITS..], text))
+}
+
+/// Whether a date stands here.
+pub(super) fn is_date(text: &[u8]) -> bool {
+    DATES.iter().any(|date| begins_like(date, text))
 }
 
 /// Who wrote the message that follows.
@@ -74,11 +81,12 @@ fn before(text: &[u8]) -> (usize, Option<Thread>) {
         left = &left[..left.len() - time];
         start = left.len();
         left = trimmed(left);
-        if let Some(rest) = left.len().checked_sub(DATE.len())
-            && is_date(&left[rest..])
-        {
-            start = rest;
-        }
+        left = left.strip_suffix(b"T").unwrap_or(left);
+        let dates = DATES.iter().filter_map(|date| {
+            let rest = left.len().checked_sub(date.len())?;
+            begins_like(date, &left[rest..]).then_some(rest)
+        });
+        start = dates.min().unwrap_or(start);
     }
     (start, thread)
 }
@@ -102,17 +110,14 @@ fn number_at_end(text: &[u8]) -> Option<(&[u8], u64)> {
     Some((rest, number))
 }
 
-fn is_date(text: &[u8]) -> bool {
-    is_like(DATE, text)
-}
-
 /// Whether each byte is of the kind of its pattern.
-fn is_like(pattern: &[u8], text: &[u8]) -> bool {
-    pattern.iter().zip(text).all(|(wanted, byte)| match wanted {
-        b'0' => byte.is_ascii_digit(),
-        b'-' => *byte == b'-',
-        _ => byte.is_ascii_alphabetic(),
-    })
+fn begins_like(pattern: &[u8], text: &[u8]) -> bool {
+    text.len() >= pattern.len()
+        && pattern.iter().zip(text).all(|(wanted, byte)| match wanted {
+            b'0' => byte.is_ascii_digit(),
+            b'-' => *byte == b'-',
+            _ => byte.is_ascii_alphabetic(),
+        })
 }
 
 fn spaces(text: &[u8]) -> usize {

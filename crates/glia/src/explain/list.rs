@@ -5,7 +5,7 @@
 
 use super::category::{self, Name};
 use super::report::Row;
-use super::size::Size;
+use super::size::{Size, TooLarge};
 
 // LIMIT: a list has twelve categories; a stranger's log may have anything.
 const CATEGORIES_MAX: usize = 32;
@@ -33,7 +33,12 @@ impl List {
     }
 
     /// Whether the item can be the next of this list.
-    pub(super) fn accepts(&self, row: &Row, name: Option<&Name>, size: &Size) -> bool {
+    pub(super) fn accepts(
+        &self,
+        row: &Row,
+        name: Option<&Name>,
+        size: &Result<Size, TooLarge>,
+    ) -> bool {
         let Some(name) = name else {
             return row.total.is_none() && row.categories.0.is_empty();
         };
@@ -44,6 +49,7 @@ impl List {
         if self.in_order && position.is_some() && position < self.last_position {
             return false;
         }
+        let Ok(size) = size else { return true };
         row.total.as_ref().is_none_or(|total| {
             let rounding =
                 total.rounding_bytes() + row.categories.rounding_bytes() + size.rounding_bytes();
@@ -53,12 +59,12 @@ impl List {
     }
 
     /// Takes an item.
-    pub(super) fn add(&mut self, row: &mut Row, name: Option<Name>, size: Size) {
+    pub(super) fn add(&mut self, row: &mut Row, name: Option<Name>, size: Option<Size>) {
         let Some(name) = name else {
-            row.total = Some(size);
+            row.total = size;
             return;
         };
         self.last_position = category::position(&name).or(self.last_position);
-        row.categories.0.push((name, Some(size)));
+        row.categories.0.push((name, size));
     }
 }

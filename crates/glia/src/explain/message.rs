@@ -5,7 +5,7 @@
 
 use super::category::{self, Name};
 use super::cursor::{Cursor, Stop};
-use super::size::Size;
+use super::size::{Size, TooLarge};
 
 // LIMIT: how far behind its beginning a part of a message may stand.
 const NEAR_BYTES: usize = 160;
@@ -32,9 +32,9 @@ pub(super) enum Place {
 /// `Failed to allocate 4.000GB (alignment: none, usage: tensors) on ND 0:NC 4`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Failure {
-    pub(super) asked: Size,
-    /// As printed, and as a size; the older form has none.
-    pub(super) alignment: Option<(String, Option<Size>)>,
+    pub(super) asked: Result<Size, TooLarge>,
+    /// As printed, and as a size unless it is a word; the older form has none.
+    pub(super) alignment: Option<(String, Option<Result<Size, TooLarge>>)>,
     pub(super) usage: Option<Name>,
     pub(super) device: u32,
     pub(super) core: u32,
@@ -57,8 +57,8 @@ pub(super) enum Sign {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Message {
-    /// An allocation failed, and this is its exact size.
-    Exact { place: Place, bytes: u64 },
+    /// An allocation failed, and this is its exact size; `None` if it has more than 64 bits.
+    Exact { place: Place, bytes: Option<u64> },
     /// An allocation failed that was for something with a name.
     Object {
         place: Place,
@@ -76,7 +76,11 @@ pub(super) enum Message {
     /// `Displaying Current Memory Utilization:`.
     TableHead,
     /// `[ND 0:NC 4] Current Usage Total: 15.750GB`.
-    InfoHead { device: u32, core: u32, total: Size },
+    InfoHead {
+        device: u32,
+        core: u32,
+        total: Result<Size, TooLarge>,
+    },
     /// `Per NEFF memory usage breakdown for [name]:`.
     NeffHead(String),
     /// `NEFF id to name mapping:`.
@@ -89,8 +93,9 @@ pub(super) enum Message {
     Kernel {
         device: Option<u32>,
         hbm: Option<u32>,
-        needed_bytes: u64,
-        occupied_bytes: Option<u64>,
+        /// `None` if it has more than 64 bits; so are the occupied bytes.
+        needed_bytes: Option<u64>,
+        occupied_bytes: Option<Option<u64>>,
     },
     /// A failure of any kind.
     Sign(Sign),
@@ -167,7 +172,9 @@ fn failed(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
     ahead.eat("Failedto")?;
     ahead.eat("alloc")?;
     // "alloc", "allocate"; a line may end between them.
-    let _ = ahead.eat("ate");
+    if ahead.eat("ate") == Err(Stop::Cut) {
+        return Err(Stop::Cut);
+    }
     let message = allocation(&mut ahead)?;
     *cursor = ahead;
     Ok(message)
@@ -184,7 +191,7 @@ fn allocation(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
                     .count(),
             );
             let is_in_parentheses = cursor.before().last() == Some(&b'(');
-            let bytes = cursor.number()?;
+            let bytes = cursor.count()?;
             // Its digits may go on in the next line.
             if is_in_parentheses && cursor.eat("bytes") == Err(Stop::Cut) {
                 return Err(Stop::Cut);
@@ -257,7 +264,7 @@ fn allocation(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
 
 /// The rest of `4.000GB (alignment: none, usage: tensors) on ND 0:NC 4`, from within the
 /// parentheses.
-fn failure(asked: Size, cursor: &mut Cursor<'_>) -> Result<Failure, Stop> {
+fn failure(asked: Result<Size, TooLarge>, cursor: &mut Cursor<'_>) -> Result<Failure, Stop> {
     let inside = cursor.until(b")", NEAR_BYTES)?;
     cursor.eat("onND")?;
     let device = cursor.number()?;
@@ -315,12 +322,18 @@ fn lnc(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
     while cores.len() < CORES_MAX {
         let mut ahead = *cursor;
         let _ = ahead.eat(",");
-        let _ = ahead.eat("and");
-        if ahead.eat("NC").is_err() {
-            break;
+        let and = ahead.eat("and");
+        if and == Err(Stop::Cut) && !ahead.rest().trim_ascii().is_empty() {
+            return Err(Stop::Cut);
         }
-        let Ok(core) = ahead.number() else { break };
-        cores.push(core);
+        let is_last = and.is_ok();
+        // The first one always comes, and so does one behind "and".
+        let must_come = is_last || cores.is_empty();
+        match ahead.eat("NC").and_then(|()| ahead.number()) {
+            Ok(core) => cores.push(core),
+            Err(Stop::Cut) if must_come => return Err(Stop::Cut),
+            Err(_) => break,
+        }
         *cursor = ahead;
     }
     Ok(Message::Lnc { size, cores })
@@ -360,12 +373,12 @@ fn mempool(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
     }
     let other = |_| Stop::Other;
     seek(cursor, b"occupied ").map_err(other)?;
-    let occupied_bytes = cursor.number().map_err(other)?;
+    let occupied_bytes = cursor.count().map_err(other)?;
     seek(cursor, b"needed ").map_err(other)?;
     Ok(Message::Kernel {
         device: None,
         hbm,
-        needed_bytes: cursor.number().map_err(other)?,
+        needed_bytes: cursor.count().map_err(other)?,
         occupied_bytes: Some(occupied_bytes),
     })
 }
@@ -382,7 +395,7 @@ fn scratchpad_refused(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
     ahead.eat("HBM").map_err(other)?;
     let hbm = ahead.number().map_err(other)?;
     ahead.eat(":Couldnotallocate").map_err(other)?;
-    let needed_bytes = ahead.number().map_err(other)?;
+    let needed_bytes = ahead.count().map_err(other)?;
     ahead.eat("bytes").map_err(other)?;
     *cursor = ahead;
     Ok(Message::Kernel {

@@ -7,6 +7,7 @@ use super::finding;
 use super::list::List;
 use super::message::Failure;
 use super::report::{Family, Kind, Report, Row, Scope, Thread, Unread};
+use super::source::Source;
 use super::table::{Finished, Table};
 
 // LIMIT: hundreds of models on eight cores are some thousand rows.
@@ -29,12 +30,14 @@ pub(super) struct Open {
     pub(super) table: Option<Table>,
     /// Whether names of models may follow.
     pub(super) takes_names: bool,
+    /// What stands before its lines.
+    pub(super) source: Source,
     /// A list without a line that says what it is of.
     pub(super) is_anonymous: bool,
 }
 
 impl Open {
-    pub(super) fn new(report: Report) -> Self {
+    pub(super) fn new(report: Report, source: Source) -> Self {
         Self {
             opened: report.line,
             touched: report.line,
@@ -43,6 +46,7 @@ impl Open {
             list: None,
             table: None,
             takes_names: false,
+            source,
             is_anonymous: false,
         }
     }
@@ -68,14 +72,27 @@ impl Open {
         let exact = report
             .asked_bytes
             .filter(|_| report.asked_exact == Some(true));
-        report.asked_exact = Some(exact.is_some());
-        report.asked_bytes = exact.or(Some(failure.asked.bytes));
-        report.asked = Some(failure.asked.text);
+        let mut too_large = Vec::new();
+        match failure.asked {
+            Ok(asked) => {
+                report.asked_exact = Some(exact.is_some());
+                report.asked_bytes = exact.or(Some(asked.bytes));
+                report.asked = Some(asked.text);
+            }
+            Err(size) => {
+                too_large.push(format!("the size asked for: {size}"));
+                report.asked = Some(size.text);
+            }
+        }
         report.family = Family::B;
         if let Some((text, size)) = failure.alignment {
             report.family = Family::E;
-            report.alignment_bytes = size.map(|size| size.bytes);
             report.alignment = Some(text);
+            match size {
+                Some(Ok(size)) => report.alignment_bytes = Some(size.bytes),
+                Some(Err(size)) => too_large.push(format!("the alignment: {size}")),
+                None => {}
+            }
         }
         report.usage = failure.usage;
         report.device = Some(failure.device);
@@ -83,6 +100,9 @@ impl Open {
         report.line = line;
         self.has_failure = true;
         self.touched = line;
+        for what in too_large {
+            self.unread(line, what);
+        }
     }
 
     /// Begins a list that fills a new row.
@@ -106,10 +126,10 @@ impl Open {
     }
 
     pub(super) fn take_row(&mut self, finished: Option<Finished>) {
-        let Some(Finished { row, problem }) = finished else {
+        let Some(Finished { row, problems }) = finished else {
             return;
         };
-        if let Some(problem) = problem {
+        for problem in problems {
             self.unread(row.line, problem);
         }
         if self.report.rows.len() < ROWS_MAX {

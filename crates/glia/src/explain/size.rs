@@ -6,9 +6,13 @@
 
 use serde::Serialize;
 
+use super::header;
+
 const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
-// LIMIT: more digits than these are no size that a machine has.
-const WHOLE_DIGITS_MAX: usize = 12;
+// LIMIT: the digits of 2^64; one with more is too large, whatever its unit.
+const WHOLE_DIGITS_MAX: usize = 20;
+// LIMIT: more digits than these are no size at all.
+const DIGITS_MAX: usize = 64;
 const FRACTION_DIGITS_MAX: usize = 9;
 
 /// A printed size.
@@ -18,6 +22,14 @@ pub struct Size {
     pub text: String,
     /// The bytes of the text, rounded to the nearest.
     pub bytes: u64,
+}
+
+/// A printed size of 2^64 bytes or more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text} is more than 2^64 bytes")]
+pub struct TooLarge {
+    /// As printed, without white space between number and unit.
+    pub text: String,
 }
 
 impl Size {
@@ -30,9 +42,17 @@ impl Size {
         }
     }
 
-    /// The size at the beginning of `text` and how many bytes long it is; `None` if there is none.
+    /// The size at the beginning of `text` and how many bytes long it is; `None` if there is none,
+    /// or one that is too large.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<(Self, usize)> {
+        let (size, length) = Self::read(text)?;
+        Some((size.ok()?, length))
+    }
+
+    /// The same, which tells a size that is too large from none.
+    #[must_use]
+    pub fn read(text: &[u8]) -> Option<(Result<Self, TooLarge>, usize)> {
         let whole = digits(text);
         let mut at = whole.len();
         let mut fraction: &[u8] = &[];
@@ -43,26 +63,30 @@ impl Size {
                 return None;
             }
         }
-        if whole.is_empty()
-            || whole.len() > WHOLE_DIGITS_MAX
-            || fraction.len() > FRACTION_DIGITS_MAX
-        {
+        if whole.is_empty() || whole.len() > DIGITS_MAX || fraction.len() > FRACTION_DIGITS_MAX {
             return None;
         }
         let number_end = at;
         at += text[at..].iter().take_while(|&&byte| byte == b' ').count();
         let (exponent, unit) = unit(&text[at..])?;
         let end = at + unit.len();
-        if text.get(end).is_some_and(u8::is_ascii_alphanumeric) {
+        // Another line may be glued to it.
+        let is_glued = || header::is_date(&text[end..]);
+        if text.get(end).is_some_and(u8::is_ascii_alphanumeric) && !is_glued() {
             return None;
         }
+        let number = std::str::from_utf8(&text[..number_end]).ok()?;
+        let text = format!("{number}{unit}");
+        if whole.len() > WHOLE_DIGITS_MAX {
+            return Some((Err(TooLarge { text }), end));
+        }
+        // 20 digits, 9 behind the point and 30 bits of a unit are less than 2^128.
         let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
         let number = value(whole)? * scale + value(fraction)?;
         let bytes = ((number << (10 * exponent)) + scale / 2) / scale;
-        let number = std::str::from_utf8(&text[..number_end]).ok()?;
-        let size = Self {
-            text: format!("{number}{unit}"),
-            bytes: u64::try_from(bytes).ok()?,
+        let size = match u64::try_from(bytes) {
+            Ok(bytes) => Ok(Self { text, bytes }),
+            Err(_) => Err(TooLarge { text }),
         };
         Some((size, end))
     }
@@ -162,11 +186,26 @@ mod tests {
             "1.5",
             "1.5MBit",
             "1.5XB",
-            "9999999999999.0B",
             "1.0000000001B",
         ] {
             assert_eq!(bytes(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_size_of_2_to_the_64_is_told_from_none() {
+        let read = |text: &str| Size::read(text.as_bytes()).map(|(size, _)| size.ok());
+        assert_eq!(bytes("18446744073709551615B"), Some(u64::MAX));
+        let nines = "9".repeat(64);
+        for text in [
+            "18446744073709551616B",
+            "17179869184.000GB",
+            "99999999999999999999.999999999GB",
+            &format!("{nines}MB"),
+        ] {
+            assert_eq!(read(text), Some(None), "{text}");
+        }
+        assert_eq!(read(&format!("9{nines}MB")), None);
     }
 
     #[test]

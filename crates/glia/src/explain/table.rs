@@ -6,7 +6,7 @@
 
 use super::category::{self, Name};
 use super::report::{Categories, Row, Scope};
-use super::size::Size;
+use super::size::{Size, TooLarge};
 use super::token::Label;
 
 // LIMIT: a heading has 2 lines; wrapped at 40 columns it has 10.
@@ -143,7 +143,7 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) row: Row,
-    pub(super) problem: Option<String>,
+    pub(super) problems: Vec<String>,
 }
 
 impl Table {
@@ -227,14 +227,13 @@ impl Table {
                 by_count.as_deref()
             }
         };
-        let mut problem = None;
-        let mut bad = |what: String| {
-            problem.get_or_insert(what);
-        };
+        let mut problems = Vec::new();
+        let mut bad = |what: String| problems.push(what);
         let size = |cell: &Vec<u8>| Cell::read(cell);
         match cells.first().map(size) {
             Some(Cell::Size(size)) => row.total = Some(size),
             Some(Cell::Absent) => {}
+            Some(Cell::TooLarge(size)) => bad(format!("TOTAL: {size}")),
             Some(Cell::Unreadable(cell)) => bad(format!("TOTAL is {cell:?}, which is no size")),
             None => bad("no cell behind the label".to_owned()),
         }
@@ -243,16 +242,20 @@ impl Table {
                 "{} cells and no heading to tell what they are",
                 cells.len()
             ));
-            return Some(Finished { row, problem });
+            return Some(Finished { row, problems });
         };
         let mut categories = Vec::with_capacity(columns.len());
         for (name, cell) in columns.iter().zip(cells.iter().skip(1)) {
             let size = match size(cell) {
                 Cell::Size(size) => Some(size),
                 Cell::Absent => None,
+                Cell::TooLarge(size) => {
+                    bad(format!("{name}: {size}"));
+                    None
+                }
                 Cell::Unreadable(cell) => {
                     bad(format!("{name} is {cell:?}, which is no size"));
-                    continue;
+                    None
                 }
             };
             categories.push((name.clone(), size));
@@ -265,7 +268,7 @@ impl Table {
                 cells.len()
             ));
         }
-        Some(Finished { row, problem })
+        Some(Finished { row, problems })
     }
 }
 
@@ -273,6 +276,7 @@ impl Table {
 enum Cell {
     Size(Size),
     Absent,
+    TooLarge(TooLarge),
     Unreadable(String),
 }
 
@@ -282,8 +286,9 @@ impl Cell {
     }
 
     fn read(cell: &Vec<u8>) -> Self {
-        match Size::parse(cell) {
-            Some((size, length)) if length == cell.len() => Self::Size(size),
+        match Size::read(cell) {
+            Some((Ok(size), length)) if length == cell.len() => Self::Size(size),
+            Some((Err(size), length)) if length == cell.len() => Self::TooLarge(size),
             _ if cell == b"n/a" => Self::Absent,
             _ => Self::Unreadable(String::from_utf8_lossy(cell).chars().take(40).collect()),
         }

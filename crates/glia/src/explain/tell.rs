@@ -22,7 +22,7 @@ pub fn paragraph(report: &Report) -> String {
         heading(report)
     );
     let mut line = |label: &str, words: &str| write_wrapped(&mut text, label, words);
-    if report.is_oom() && report.asked_bytes.is_some() {
+    if report.is_oom() && (report.asked.is_some() || report.asked_bytes.is_some()) {
         line("asked", &asked(report));
     }
     if let Some(status) = &report.status {

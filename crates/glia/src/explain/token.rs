@@ -8,7 +8,7 @@ use super::category::{self, Name};
 use super::cursor::{Cursor, Stop};
 use super::header::{self, Header};
 use super::message::{self, Message};
-use super::size::Size;
+use super::size::{Size, TooLarge};
 
 /// The level a row of a table is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) enum Token {
     /// A message.
     Message(Message),
     /// `* tensors: 8.216GB`, and `Tensors: 8.216GB`. `None` is the total.
-    Item(Option<Name>, Size),
+    Item(Option<Name>, Result<Size, TooLarge>),
     /// The label of a table's row; its cells follow.
     Row(Label),
 }
@@ -53,18 +53,60 @@ pub(super) struct Scan {
     pub(super) cut: Option<usize>,
 }
 
-const fn interesting() -> [bool; 256] {
-    let first = b"EWIDTFLHPNO*\\|msS\xe2-[";
-    let mut table = [false; 256];
+/// What can begin a token: its first byte, and those that can be the second; any, if none is named.
+const BEGINNINGS: [(u8, &[u8]); 19] = [
+    (b'E', b"Rs"),    // ERROR, Estimated
+    (b'W', b"Ar"),    // WARN, Wrote
+    (b'I', b"N"),     // INFO
+    (b'D', b"Ei"),    // DEBUG, Displaying
+    (b'T', b"RoOeE"), // TRACE, Total, Tensors
+    (b'S', b"hH"),    // Shared Scratchpad
+    (b's', b"hHt"),   // and status
+    (b'F', b"a1"),    // Failed, F137
+    (b'L', b"N"),     // LNC
+    (b'H', b"B"),     // HBM
+    (b'P', b"e"),     // Per NEFF
+    (b'N', b"DE \t"), // ND, NEFF, NERR_; a terminal may have parted N and D
+    (b'O', b"v"),     // Overall
+    (b'm', b"e"),     // mempool
+    (b'[', b"F"),     // [F137]
+    (b'*', b""),
+    (b'-', b" \t"),
+    (b'\\', b"_ \t"),
+    (b'|', b""),
+];
+
+/// By the first byte, a bit for each second one; those above 127 share the last.
+const fn beginnings() -> [u128; 256] {
+    let mut table = [0; 256];
     let mut index = 0;
-    while index < first.len() {
-        table[first[index] as usize] = true;
+    while index < BEGINNINGS.len() {
+        let (first, seconds) = BEGINNINGS[index];
+        let mut at = 0;
+        while at < seconds.len() {
+            table[first as usize] |= 1 << seconds[at];
+            at += 1;
+        }
+        if seconds.is_empty() {
+            table[first as usize] = u128::MAX;
+        }
         index += 1;
     }
+    // The bullet of three bytes.
+    table[0xe2] = u128::MAX;
     table
 }
 
-const INTERESTING: [bool; 256] = interesting();
+static TABLE: [u128; 256] = beginnings();
+
+/// Where the next token may begin. The last byte of a line has its second in the next line.
+fn next_beginning(line: &[u8]) -> Option<usize> {
+    line.iter().enumerate().position(|(at, &first)| {
+        let allowed = TABLE[usize::from(first)];
+        let is_second = |&second: &u8| allowed >> second.min(127) & 1 == 1;
+        allowed != 0 && line.get(at + 1).is_none_or(is_second)
+    })
+}
 
 impl Scan {
     /// Looks through a line; `self` is used again for its memory only. With `to_be_continued`, a
@@ -75,10 +117,7 @@ impl Scan {
         self.cut = None;
         let mut at = 0;
         let mut floor = 0;
-        while let Some(skipped) = line[at..]
-            .iter()
-            .position(|&byte| INTERESTING[usize::from(byte)])
-        {
+        while let Some(skipped) = next_beginning(&line[at..]) {
             at += skipped;
             match token(line, at, floor) {
                 Ok(found) => {

@@ -3,12 +3,14 @@
 //! A printed size has lost bytes, so ours is printed as well, and the texts are compared: two sizes
 //! are equal if the log would show them as equal. What the log does not print is not compared.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use glia_abi::handle::CoreId;
 use glia_abi::mem_usage::{Aggregate, MemUsage};
 use glia_runtime::RuntimeError;
-use glia_runtime::dml::{CoreUsage, OomReport, UsageBytes, UsageTable};
+use glia_runtime::dml::{CoreUsage, ModelUsage, OomReport, UsageBytes, UsageTable};
 
 use super::{Found, Played};
 use crate::explain::category::{self, RINGS};
@@ -56,10 +58,7 @@ pub fn compare(report: &Report, played: &Played) -> Comparison {
     });
     request(report, played, &mut cells);
     for (index, row) in report.rows.iter().enumerate() {
-        // Rows without an id of their own are told apart by their order.
-        let before = report.rows.iter().take(index);
-        let nth = before.filter(|other| is_twin(other, row)).count();
-        let ours = ours(row, nth, &played.tables);
+        let ours = ours(report, index, &played.tables);
         let label = label(row);
         if let Some(total) = &row.total {
             let ours = ours.as_ref().map(|ours| ours.total(row.scope));
@@ -219,7 +218,8 @@ impl Ours {
     }
 }
 
-fn ours(row: &Row, nth: usize, tables: &[UsageTable]) -> Option<Ours> {
+fn ours(report: &Report, index: usize, tables: &[UsageTable]) -> Option<Ours> {
+    let row = &report.rows[index];
     let device = row.device.unwrap_or(0);
     let table = tables.iter().find(|table| table.device.get() == device)?;
     let of_cores = |cores: Vec<&CoreUsage>| Ours {
@@ -242,11 +242,7 @@ fn ours(row: &Row, nth: usize, tables: &[UsageTable]) -> Option<Ours> {
         }
         Scope::Neff => {
             let core = table.core(CoreId::new(row.core?))?;
-            let mut models = core.models.iter();
-            let model = match row.neff {
-                Some(id) => models.find(|model| u64::from(model.id.0) == id),
-                None => models.nth(nth),
-            };
+            let model = model(report, index, core);
             model.map(|model| Ours {
                 parts: vec![model.present],
                 name: Some(model.name.clone()),
@@ -255,10 +251,34 @@ fn ours(row: &Row, nth: usize, tables: &[UsageTable]) -> Option<Ours> {
     }
 }
 
-/// Whether both are models without an id on the same core.
-fn is_twin(one: &Row, other: &Row) -> bool {
-    let place = |row: &Row| (row.scope, row.device, row.core, row.neff);
-    place(one) == place(other)
+/// The model of a row. The first row with an id that the core has means that one; the others, which
+/// have no id or one that cannot be, mean the models that are left, in their order.
+fn model<'a>(report: &Report, index: usize, core: &'a CoreUsage) -> Option<&'a ModelUsage> {
+    let row = &report.rows[index];
+    let is_of_core =
+        |other: &Row| (other.scope, other.device, other.core) == (row.scope, row.device, row.core);
+    let rows = report.rows.iter().take(index + 1);
+    let rows = rows.filter(|other| is_of_core(other));
+    let has = |neff: u64| {
+        let mut models = core.models.iter();
+        models.find(|model| u64::from(model.id.0) == neff)
+    };
+    let mut seen = BTreeSet::new();
+    let mut left = 0;
+    let mut found = None;
+    for row in rows {
+        found = row.neff.and_then(has).filter(|model| seen.insert(model.id));
+        left += usize::from(found.is_none());
+    }
+    let is_meant = |model: &&ModelUsage| {
+        let id = Some(u64::from(model.id.0));
+        let mut rows = report.rows.iter();
+        rows.any(|other| is_of_core(other) && other.neff == id)
+    };
+    found.or_else(|| {
+        let mut models = core.models.iter().filter(|model| !is_meant(model));
+        models.nth(left - 1)
+    })
 }
 
 fn label(row: &Row) -> String {

@@ -23,8 +23,8 @@ use serde::Serialize;
 use glia_abi::handle::CoreId;
 use glia_abi::mem_usage::MemUsage;
 
-use self::layout::{Room, Step};
-use self::state::{Cell, Group, Owner, State};
+use self::layout::{HOLES_MAX, Room, Step, Whole};
+use self::state::{Cell, Group, Owner, Place, State};
 use super::WORKLOAD_FORMAT;
 use super::line::DEVICES_MAX;
 use crate::explain::category::RINGS;
@@ -79,15 +79,54 @@ pub enum CannotRebuild {
         /// Where.
         place: String,
     },
-    /// The request fits whatever is done.
+    /// The size of the request is not known, or nothing.
     #[error(
-        "{free} would be free, and the request for {asked} would fit: too small for holes that are smaller, or too many of them"
+        "the log does not say how many bytes were asked for, and without a request nothing fails"
     )]
-    Fits {
+    NoRequest,
+    /// The rows are about other places than the one where the request failed.
+    #[error(
+        "the log does not say what held {place}, where the request failed: its rows are of other places"
+    )]
+    NoRowsThere {
+        /// Where.
+        place: String,
+    },
+    /// The rows of the HBM hold nothing.
+    #[error(
+        "the log's rows show nothing on the HBM, so all {free} of it would be free and the request for {asked} would be granted"
+    )]
+    Empty {
         /// Free bytes.
         free: String,
         /// What was asked for.
         asked: String,
+    },
+    /// It takes too many holes to let the request fail.
+    #[error(
+        "{free} would be free on the HBM beside what the log shows, so the request for {asked} would be granted; to let it fail the free room would have to lie in {holes} holes that are smaller than it, and {holes_max} are the most that are made"
+    )]
+    TooManyHoles {
+        /// Free bytes.
+        free: String,
+        /// What was asked for.
+        asked: String,
+        /// Holes.
+        holes: u64,
+        /// The most that are made.
+        holes_max: u64,
+    },
+    /// Nothing is large enough to lie between the holes.
+    #[error(
+        "{free} would be free on the HBM beside what the log shows, so the request for {asked} would be granted; to let it fail the free room would have to lie in {holes} holes that are smaller than it, and the largest of the log's cells is too small to lie between so many"
+    )]
+    TooLittle {
+        /// Free bytes.
+        free: String,
+        /// What was asked for.
+        asked: String,
+        /// Holes.
+        holes: u64,
     },
 }
 
@@ -105,6 +144,9 @@ pub fn rebuild(report: &Report, number: u64) -> Result<Rebuilt, CannotRebuild> {
             asked: asked.map_or_else(|| "of unknown size".to_owned(), printed),
         });
     }
+    if report.kind == Kind::DeviceOom && asked.is_none_or(|bytes| bytes == 0) {
+        return Err(CannotRebuild::NoRequest);
+    }
     let model = machine(report)?;
     let mut assumed = vec![format!(
         "the machine is a {}: the first that has these cores and room for the totals",
@@ -114,26 +156,35 @@ pub fn rebuild(report: &Report, number: u64) -> Result<Rebuilt, CannotRebuild> {
                   one for each cell, one behind the other";
     assumed.push(places.to_owned());
     let sizes = "the bytes behind the three decimals: such that every cell and every total prints \
-                 as in the log";
+                 as in the log, but for those named below";
     assumed.push(sizes.to_owned());
-    let state = State::new(report, model, &mut assumed)?;
+    let failing = failing(report, model, &mut assumed);
+    let state = State::new(report, model, failing, &mut assumed)?;
     if report.kind == Kind::DeviceOom && report.asked_exact != Some(true) {
         let bytes = asked.unwrap_or(0);
         assumed.push(format!(
             "the request is for {bytes} bytes: the log has three decimals"
         ));
     }
+    let channel = model.arch().profile().default_channel(failing.core());
+    let is_failing =
+        |group: &Group| (group.device, group.channel) == (failing.device, channel.get());
+    if asked.is_some() && !state.groups.iter().any(is_failing) {
+        return Err(CannotRebuild::NoRowsThere {
+            place: format!("ND {} HBM {}", failing.device, channel.get()),
+        });
+    }
     let mut lines = Lines::default();
     lines.loads(&state);
     for group in &state.groups {
-        let request = asked.filter(|_| is_failing(report, group, model));
+        let request = asked.filter(|_| is_failing(group));
         lines.group(group, model, request, &mut assumed)?;
     }
-    if let (Kind::DeviceOom, Some(bytes)) = (report.kind, asked) {
-        lines.request(report, bytes);
+    if let Some(bytes) = asked {
+        lines.request(report, failing, bytes, &mut assumed);
     }
     let devices = state.groups.iter().map(|group| group.device);
-    let device = devices.chain(report.device).max().unwrap_or(0);
+    let device = devices.max().unwrap_or(0);
     if device >= DEVICES_MAX {
         return Err(CannotRebuild::NoDevice {
             device,
@@ -181,10 +232,27 @@ fn asked(report: &Report) -> Option<u64> {
         .filter(|_| report.kind == Kind::DeviceOom)
 }
 
-fn is_failing(report: &Report, group: &Group, model: Model) -> bool {
-    let core = CoreId::new(report.core.unwrap_or(0));
-    let channel = model.arch().profile().default_channel(core).get();
-    report.device.unwrap_or(0) == group.device && channel == group.channel
+/// Where the request failed. The driver's own lines name an HBM, and no core.
+fn failing(report: &Report, model: Model, assumed: &mut Vec<String>) -> Place {
+    let profile = model.arch().profile();
+    let is_there = |core: &u32| {
+        let channel = profile.default_channel(CoreId::new(*core)).get();
+        report.hbm.is_none_or(|hbm| hbm == channel)
+    };
+    let place = Place {
+        device: report.device.unwrap_or(0),
+        core: (report.core.into_iter())
+            .chain((0..profile.cores).find(is_there))
+            .next()
+            .unwrap_or(0),
+    };
+    if report.kind == Kind::DeviceOom && (report.device.is_none() || report.core.is_none()) {
+        let Place { device, core } = place;
+        assumed.push(format!(
+            "the request is made on ND {device} NC {core}: the log does not say where"
+        ));
+    }
+    place
 }
 
 /// The first machine that has the cores of the report and room for its totals.
@@ -265,11 +333,13 @@ fn usage_name(usage: MemUsage) -> Option<String> {
     Some(usage.name().to_ascii_lowercase())
 }
 
+/// The id of the block that holds the main pool for a while.
+const PLUG: &str = "plug";
+
 /// The lines behind the first one.
 #[derive(Debug, Default)]
 struct Lines {
     text: String,
-    fillers: Vec<String>,
     ids: u64,
 }
 
@@ -321,10 +391,6 @@ impl Lines {
             return Ok(());
         };
         let free = room.free_bytes();
-        let fits = || CannotRebuild::Fits {
-            free: printed(free),
-            asked: printed(request),
-        };
         if let Some(core) = group.silent_core {
             for (cell, pieces) in placed {
                 self.pieces(group, cell, &pieces);
@@ -339,7 +405,7 @@ impl Lines {
                 name: "tensors".into(),
                 bytes,
             };
-            let pieces = room.place(bytes).ok_or_else(fits)?;
+            let pieces = room.place(bytes).ok_or_else(no_room)?;
             assumed.push(format!(
                 "NC {core}, which shares the HBM and is not in the log, holds {}: with less the request would fit",
                 printed(bytes)
@@ -348,49 +414,79 @@ impl Lines {
             return Ok(());
         }
         let Some((&stock, others)) = cells.split_first() else {
-            return Err(fits());
+            return Err(CannotRebuild::Empty {
+                free: printed(free),
+                asked: printed(request),
+            });
         };
         let mut room = Room::new(profile);
         for &cell in others {
             let pieces = room.place(cell.bytes).ok_or_else(no_room)?;
             self.pieces(group, cell, &pieces);
         }
-        let steps = room.crumble(stock.bytes, request).ok_or_else(fits)?;
+        let steps = room.crumble(stock.bytes, request).map_err(|whole| {
+            let (free, asked) = (printed(free), printed(request));
+            match whole {
+                Whole::TooMany { holes } => CannotRebuild::TooManyHoles {
+                    free,
+                    asked,
+                    holes,
+                    holes_max: HOLES_MAX,
+                },
+                Whole::TooLittle { holes } => CannotRebuild::TooLittle { free, asked, holes },
+            }
+        })?;
         let holes = steps.iter().filter(|step| matches!(step, Step::Filler(_)));
-        assumed.push(format!(
-            "{} are free on the HBM, more than the {} that were asked for, so they are taken to be in pieces: \
-             holes that are too small, left by blocks that were given back ({})",
-            printed(free),
-            printed(request),
-            holes.count()
-        ));
+        let (holes, free, request) = (holes.count(), printed(free), printed(request));
+        assumed.push(match holes {
+            0 => format!(
+                "{free} are free on the HBM, and {request} were asked for, so {} is taken to be in blocks that fill no page",
+                stock.name
+            ),
+            _ => format!(
+                "{free} are free on the HBM, and {request} were asked for, so they are taken to be in pieces: \
+                 holes that are too small, left by blocks that were given back ({holes})"
+            ),
+        });
+        let mut fillers = Vec::new();
         for step in steps {
             match step {
                 Step::Stock(bytes) => self.alloc(group, stock, bytes),
                 Step::Filler(bytes) => {
-                    let id = format!("filler {}", self.fillers.len() + 1);
-                    self.push(&Line {
-                        op: "alloc",
-                        id: &id,
-                        size: Some(bytes),
-                        device: Some(group.device),
-                        core: Some(stock.core),
-                        ..Line::default()
-                    });
-                    self.fillers.push(id);
+                    let id = format!("filler {}", fillers.len() + 1);
+                    self.hold(group, stock.core, &id, bytes);
+                    fillers.push(id);
                 }
                 Step::GiveBack => {
-                    for id in std::mem::take(&mut self.fillers) {
-                        self.push(&Line {
-                            op: "free",
-                            id: &id,
-                            ..Line::default()
-                        });
+                    for id in std::mem::take(&mut fillers) {
+                        self.free(&id);
                     }
                 }
+                Step::Plug(bytes) => self.hold(group, stock.core, PLUG, bytes),
+                Step::Unplug => self.free(PLUG),
             }
         }
         Ok(())
+    }
+
+    /// Takes bytes that are given back.
+    fn hold(&mut self, group: &Group, core: u32, id: &str, bytes: u64) {
+        self.push(&Line {
+            op: "alloc",
+            id,
+            size: Some(bytes),
+            device: Some(group.device),
+            core: Some(core),
+            ..Line::default()
+        });
+    }
+
+    fn free(&mut self, id: &str) {
+        self.push(&Line {
+            op: "free",
+            id,
+            ..Line::default()
+        });
     }
 
     fn pieces(&mut self, group: &Group, cell: &Cell, pieces: &[u64]) {
@@ -418,15 +514,24 @@ impl Lines {
     }
 
     /// What failed.
-    fn request(&mut self, report: &Report, bytes: u64) {
+    fn request(&mut self, report: &Report, at: Place, bytes: u64, assumed: &mut Vec<String>) {
         let usage = report.usage.as_deref().and_then(usage);
+        match &report.usage {
+            Some(name) if usage.is_none() => assumed.push(format!(
+                "the request is for tensors: \"{name}\" is no usage of the runtime, so the comparison will name it"
+            )),
+            None => assumed.push(
+                "the request is for tensors: the log does not say what it was for".to_owned(),
+            ),
+            Some(_) => {}
+        }
         self.push(&Line {
             op: "alloc",
             id: "request",
             size: Some(bytes),
             align: report.alignment_bytes.filter(|&align| align > 0),
-            device: Some(report.device.unwrap_or(0)),
-            core: Some(report.core.unwrap_or(0)),
+            device: Some(at.device),
+            core: Some(at.core),
             usage: usage_name(usage.unwrap_or(MemUsage::Tensor)),
             name: report.object.as_deref(),
             ..Line::default()

@@ -151,3 +151,27 @@ fn the_example_is_explained() {
     assert_eq!(all["reports"].as_array().unwrap().len(), 1);
     assert_eq!(report["unread"].as_array().unwrap().len(), 0);
 }
+
+/// Once, and not as a line that was read.
+#[test]
+fn a_log_that_cannot_be_opened_is_told_once() {
+    let output = glia().arg("/no/such/log").output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        told,
+        "glia: /no/such/log: cannot be read: No such file or directory (os error 2)\n"
+    );
+    let workload = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/first-tensor.jsonl");
+    let mut run = cargo_bin_cmd!("glia");
+    let output = run
+        .arg("run")
+        .arg(workload)
+        .args(["--compare", "/"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        told,
+        "glia: /: cannot be read: Is a directory (os error 21)\n"
+    );
+}

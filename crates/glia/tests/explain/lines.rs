@@ -116,3 +116,60 @@ fn a_damaged_failure_line_is_said() {
     assert_eq!(summary.reports, 0);
     assert_eq!(summary.unread[0].line, 2);
 }
+
+/// What cannot be counted is unknown, and said; the failure stays.
+#[test]
+fn a_size_of_2_to_the_64_is_null_and_said() {
+    let huge = "18446744073709551616";
+    let told = "the size asked for is more than 2^64 bytes";
+    for line in [
+        format!("Failed to alloc DEVICE memory: {huge}"),
+        format!("Failed to allocate DEVICE memory ({huge} bytes): ret=-12"),
+        format!("neuron:mc_alloc: device mempool [1:0] total 5 occupied 3 needed {huge} available"),
+        format!("neuron: nd 3 HBM 2: Could not allocate {huge} bytes at offset 4096 for"),
+    ] {
+        let found = report(&line);
+        assert_eq!(
+            (found.kind, found.asked_bytes, found.asked_exact),
+            (Kind::DeviceOom, None, None)
+        );
+        assert_eq!(found.unread[0].what, told, "{line}");
+    }
+    let line = "Failed to allocate 17179869184.000GB (alignment: 99999999999.000GB, usage: tensors) on ND 3:NC 1";
+    let found = report(format!("x\n{line}\n"));
+    assert_eq!(found.asked.as_deref(), Some("17179869184.000GB"));
+    assert_eq!((found.asked_bytes, found.alignment_bytes), (None, None));
+    assert_eq!((found.device, found.core), (Some(3), Some(1)));
+    let unread: Vec<_> = found.unread.iter().map(|unread| unread.line).collect();
+    assert_eq!(unread, [2, 2]);
+}
+
+#[test]
+fn a_cell_of_2_to_the_64_is_null_and_said() {
+    let printed = ListReport::sample(7, 0, 1);
+    let log = printed
+        .whole()
+        .replace("runtime: 1.062KB", "runtime: 17179869184.000GB");
+    let found = report(log);
+    let names: Vec<_> = found.rows[0]
+        .categories
+        .0
+        .iter()
+        .map(|(name, size)| (name.as_ref(), size.is_some()))
+        .collect();
+    assert_eq!(names[2], ("runtime", false));
+    assert_eq!(names.len(), 5);
+    assert_eq!(
+        found.unread[0].what,
+        "runtime: 17179869184.000GB is more than 2^64 bytes"
+    );
+    let printed = super::printer::TableReport::sample(7, 0, [0, 1]);
+    let log = printed
+        .whole()
+        .replacen(" 96.000MB |", "17179869184.000GB|", 2)
+        .replacen("0.000B", "0.0x0B", 1);
+    let found = report(log);
+    assert_eq!(found.unread.len(), 3, "{:?}", found.unread);
+    assert!(found.rows[1].categories.has("model code"));
+    assert_eq!(found.rows[1].categories.get("model code"), None);
+}

@@ -10,6 +10,7 @@
 mod command;
 mod fuzz;
 mod info;
+mod known;
 mod lines;
 mod lists;
 mod mixed;

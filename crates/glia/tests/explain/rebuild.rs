@@ -251,3 +251,146 @@ fn a_device_that_no_workload_has_is_named() {
         assert!(stderr.contains(&told), "{stderr}");
     }
 }
+
+/// The smallest requests too: down to one byte, which any free page would take.
+#[test]
+fn a_small_request_finds_no_hole_however_little_is_free() {
+    for asked in [
+        1,
+        4096,
+        4097,
+        9000,
+        64 << 10,
+        512 << 10,
+        (512 << 10) + 1,
+        700 << 10,
+    ] {
+        for tensors in [15 * GIB + 970 * MIB + 7, 15 * GIB + 1000 * MIB] {
+            let report = ListReport {
+                items: vec![("model code", 2 * MIB), ("tensors", tensors)],
+                asked,
+                ..ListReport::sample(9, 0, 0)
+            };
+            let rebuilt = rebuild(&report.whole(), &[]);
+            if asked < 8192 && tensors < 15 * GIB + 1000 * MIB {
+                assert_eq!(rebuilt.code, 1);
+                let why = "holes that are smaller than it, and 5000 are the most that are made";
+                assert!(rebuilt.assumed.contains(why), "{}", rebuilt.assumed);
+                continue;
+            }
+            rebuilt.is_equal(7);
+        }
+    }
+}
+
+/// Next to nothing is in use, and a large request failed.
+#[test]
+fn a_nearly_empty_hbm_is_parted_by_little() {
+    let report = ListReport {
+        items: vec![("tensors", 5 * MIB)],
+        asked: 100 * MIB,
+        ..ListReport::sample(9, 0, 0)
+    };
+    rebuild(&report.whole(), &[]).is_equal(6);
+}
+
+#[test]
+fn what_cannot_be_rebuilt_says_why() {
+    let nothing = ListReport {
+        items: vec![("tensors", 0)],
+        asked: 100 * MIB,
+        ..ListReport::sample(9, 0, 0)
+    };
+    let none_asked = ListReport {
+        asked: 0,
+        ..ListReport::sample(9, 0, 0)
+    };
+    let elsewhere = TableReport::sample(9, 1, [6, 7])
+        .whole()
+        .replace("on ND 1:NC 6", "on ND 1:NC 2");
+    for (log, why) in [
+        (nothing.whole(), "show nothing on the HBM"),
+        (
+            none_asked.whole(),
+            "does not say how many bytes were asked for",
+        ),
+        (elsewhere, "does not say what held ND 1 HBM 1"),
+    ] {
+        let rebuilt = rebuild(&log, &[]);
+        assert_eq!(rebuilt.code, 1);
+        assert!(rebuilt.assumed.contains(why), "{}", rebuilt.assumed);
+    }
+}
+
+/// The driver names an HBM and no core.
+#[test]
+fn a_request_of_the_drivers_line_is_made_on_its_hbm() {
+    let log = "neuron:mc_alloc: device mempool [1:0] total 17179869184 occupied 17000000000 needed 1073741824 available 1\n";
+    let rebuilt = rebuild(log, &[]);
+    assert!(
+        rebuilt.assumed.contains("on ND 0 NC 1"),
+        "{}",
+        rebuilt.assumed
+    );
+    assert!(rebuilt.assumed.contains("does not say what it was for"));
+    let run = rebuilt.is_equal(2);
+    assert_eq!(run["failure"]["oom"]["core"], 1);
+}
+
+/// Names that this runtime has not stay in the log's words, and the comparison has them.
+#[test]
+fn strange_names_are_told() {
+    let report = ListReport {
+        items: vec![("tensors", 15 * GIB), ("secret sauce", 300 * MIB + 7)],
+        asked: 2 * GIB,
+        usage: "moon dust",
+        ..ListReport::sample(9, 0, 0)
+    };
+    let rebuilt = rebuild(&report.whole(), &[]);
+    for told in [
+        "\"secret sauce\" is no category of the runtime: its bytes are profiler buffers here",
+        "\"moon dust\" is no usage of the runtime",
+    ] {
+        assert!(rebuilt.assumed.contains(told), "{}", rebuilt.assumed);
+    }
+    assert!(!rebuilt.assumed.contains("do not come out"));
+    let (run, code) = rebuilt.run();
+    assert_eq!(code, 1);
+    let differences = run["comparison"]["differences"].as_array().unwrap();
+    let columns: Vec<_> = differences
+        .iter()
+        .map(|one| one["column"].clone())
+        .collect();
+    assert_eq!(columns, ["usage", "secret sauce"]);
+}
+
+/// Ids that no process of the runtime gives.
+#[test]
+fn models_with_strange_ids_are_rebuilt_under_others() {
+    let report = TableReport {
+        asked: 4 * GIB,
+        ..TableReport::sample(9, 1, [6, 7])
+    };
+    for (first, second) in [
+        ("1001", "1001"),
+        ("5000000000", "1001"),
+        ("7", "9"),
+        ("999999", "7"),
+    ] {
+        let log = report.whole();
+        let log = log
+            .replace("NEFF 1001", "NEFF x")
+            .replace("1001: \"", "x: \"");
+        let log = log.replace("NEFF 1002", &format!("NEFF {second}"));
+        let log = log.replace("1002: \"", &format!("{second}: \""));
+        let log = log.replace("NEFF x", &format!("NEFF {first}"));
+        let log = log.replace("x: \"", &format!("{first}: \""));
+        let rebuilt = rebuild(&log, &[]);
+        assert!(
+            rebuilt.assumed.contains("with another id"),
+            "{}",
+            rebuilt.assumed
+        );
+        rebuilt.is_equal(3 * 13 + 2 * 10 + 2 + 4);
+    }
+}

@@ -251,7 +251,8 @@ fn a_cell_that_is_no_size_is_said_with_its_line() {
         "{:?}",
         found.unread
     );
-    assert!(!found.rows[1].categories.has("model code"));
+    assert!(found.rows[1].categories.has("model code"));
+    assert_eq!(found.rows[1].categories.get("model code"), None);
 }
 
 #[test]

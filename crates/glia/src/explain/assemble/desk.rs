@@ -37,23 +37,31 @@ impl Assembler<'_> {
         if report.is_oom() {
             report.status = self.stashes.of(report.thread).status.take();
         }
-        self.open.push(Open::new(report));
+        self.open.push(Open::new(report, self.source));
         self.open.len() - 1
     }
 
-    /// The open report last begun of those that fit.
+    /// The open report last begun of those that fit; one with the same words before its lines, if
+    /// there is one.
     pub(super) fn latest(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
-        self.open.iter().rposition(fits)
-    }
-
-    /// The open table last written of those that fit.
-    pub(super) fn latest_table(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
-        let tables = self.open.iter().enumerate();
-        tables
-            .filter(|(_, open)| fits(open))
-            .filter_map(|(index, open)| Some((open.table.as_ref()?.touched, index)))
+        let fitting = self.open.iter().enumerate().filter(|(_, open)| fits(open));
+        fitting
+            .map(|(index, open)| (open.source == self.source, index))
             .max()
             .map(|(_, index)| index)
+    }
+
+    /// The open table last written of those that fit; one with the same words before its lines, if
+    /// there is one.
+    pub(super) fn latest_table(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
+        let fitting = self.open.iter().enumerate().filter(|(_, open)| fits(open));
+        fitting
+            .filter_map(|(index, open)| {
+                let touched = open.table.as_ref()?.touched;
+                Some((open.source == self.source, touched, index))
+            })
+            .max()
+            .map(|(_, _, index)| index)
     }
 
     pub(super) fn close(&mut self, open: Open) {

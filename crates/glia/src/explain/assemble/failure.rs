@@ -7,9 +7,12 @@ use super::super::open::Open;
 use super::super::report::{Family, Kind};
 use super::{Assembler, core_row};
 
+/// Of a number that is a size.
+pub(super) const SIZE_TOO_LARGE: &str = "the size asked for is more than 2^64 bytes";
+
 impl Assembler<'_> {
     /// An allocation failed, and this is its size; more may follow, or not.
-    pub(super) fn exact(&mut self, place: Place, bytes: u64) {
+    pub(super) fn exact(&mut self, place: Place, bytes: Option<u64>) {
         let (line, thread) = (self.line, self.thread);
         let kind = kind_of(place);
         let same = |open: &Open| {
@@ -17,7 +20,7 @@ impl Assembler<'_> {
                 && open.report.family == Family::A
                 && open.report.kind == kind
                 && open.report.thread == thread
-                && open.report.asked_bytes == Some(bytes)
+                && open.report.asked_bytes == bytes
         };
         if let Some(index) = self.latest(same) {
             self.open[index].also(line);
@@ -25,8 +28,13 @@ impl Assembler<'_> {
             return;
         }
         let mut report = self.report(Family::A, kind);
-        report.set_asked_bytes(bytes);
-        self.push(report);
+        if let Some(bytes) = bytes {
+            report.set_asked_bytes(bytes);
+        }
+        let index = self.push(report);
+        if bytes.is_none() {
+            self.open[index].unread(line, SIZE_TOO_LARGE.to_owned());
+        }
     }
 
     /// What the memory was for.
@@ -77,17 +85,20 @@ impl Assembler<'_> {
                 && open.report.kind == Kind::DeviceOom
                 && open.report.thread == thread
                 && open.report.rows.is_empty()
-                && open
-                    .report
-                    .asked_bytes
-                    .is_some_and(|bytes| failure.asked.is_printed(bytes))
+                && match (open.report.asked_bytes, &failure.asked) {
+                    (Some(bytes), Ok(asked)) => asked.is_printed(bytes),
+                    (None, Err(_)) => true,
+                    _ => false,
+                }
         };
         let index = self
             .latest(begun)
             .unwrap_or_else(|| self.push(self.report(Family::B, Kind::DeviceOom)));
         let is_list = failure.alignment.is_none();
         let row = core_row(failure.device, failure.core, line);
-        self.remember(thread, &failure.asked.text);
+        if let Ok(asked) = &failure.asked {
+            self.remember(thread, &asked.text);
+        }
         let stash = self.stashes.of(thread);
         let lnc = stash.lnc.take();
         let event_file = stash.event_file.take();

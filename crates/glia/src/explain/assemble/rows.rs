@@ -6,7 +6,8 @@
 use super::super::category::Name;
 use super::super::open::{Open, ROWS_MAX};
 use super::super::report::{Family, Kind, Row, Scope};
-use super::super::size::Size;
+use super::super::size::{Size, TooLarge};
+use super::super::source::Source;
 use super::super::table::Table;
 use super::super::token::Label;
 use super::Assembler;
@@ -28,13 +29,13 @@ impl Assembler<'_> {
         self.open[index].table = Some(Table::new(self.tick));
     }
 
-    pub(super) fn item(&mut self, name: Option<Name>, size: Size) {
+    pub(super) fn item(&mut self, name: Option<Name>, size: Result<Size, TooLarge>) {
         let line = self.line;
         let accepts = |open: &Open| {
             let list = open.list.as_ref()?;
             let row = open.report.rows.get(list.row)?;
             list.accepts(row, name.as_ref(), &size)
-                .then_some(list.opened)
+                .then_some((open.source == self.source, list.opened))
         };
         let best = (0..self.open.len())
             .filter_map(|index| Some((accepts(&self.open[index])?, index)))
@@ -60,20 +61,22 @@ impl Assembler<'_> {
                 let lists = self.open.iter_mut().filter(|open| open.list.is_some());
                 let latest = lists.max_by_key(|open| open.list.as_ref().map(|list| list.opened));
                 if let Some(open) = latest {
-                    open.unread(
-                        line,
-                        format!("{name} {} fits no list that is open", size.text),
-                    );
+                    let text = size.map_or_else(|size| size.text, |size| size.text);
+                    open.unread(line, format!("{name} {text} fits no list that is open"));
                 }
                 return;
             }
         };
         let open = &mut self.open[index];
         open.touched = line;
+        if let Err(size) = &size {
+            let name = name.as_deref().unwrap_or("total");
+            open.unread(line, format!("{name}: {size}"));
+        }
         if let Some(list) = &mut open.list
             && let Some(row) = open.report.rows.get_mut(list.row)
         {
-            list.add(row, name, size);
+            list.add(row, name, size.ok());
         }
     }
 
@@ -181,47 +184,34 @@ impl Assembler<'_> {
     /// `1001: "name"`.
     pub(super) fn model_name(&mut self, text: &[u8]) -> bool {
         const NAME_BYTES_MAX: usize = 1024;
-        let Some(quote) = text.iter().position(|&byte| byte == b'"') else {
+        let quotes = text.iter().enumerate().filter(|(_, byte)| **byte == b'"');
+        let found = quotes.map(|(quote, _)| quote).find_map(|quote| {
+            let (lead, id) = id_before(&text[..quote])?;
+            Some((quote, lead, id))
+        });
+        let Some((quote, lead, id)) = found else {
             return false;
         };
-        let before = text[..quote].trim_ascii_end();
-        let Some(before) = before
-            .strip_suffix(b"\\")
-            .unwrap_or(before)
-            .trim_ascii_end()
-            .strip_suffix(b":")
-        else {
-            return false;
-        };
-        let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit());
-        let digits = &before[before.len() - digits.count()..];
-        let id = std::str::from_utf8(digits)
-            .ok()
-            .and_then(|id| id.parse().ok());
-        let Some(id) = id else { return false };
+        self.source = Source::of(lead);
         let name = &text[quote + 1..];
         let end = name.iter().rposition(|&byte| byte == b'"');
         let name = name[..end.unwrap_or(name.len()).min(NAME_BYTES_MAX)].trim_ascii();
         let name = String::from_utf8_lossy(name.strip_suffix(b"\\").unwrap_or(name)).into_owned();
-        let takes = |open: &&mut Open| {
+        let takes = |open: &Open| {
             open.takes_names
                 && !open.report.neffs.contains_key(&id)
                 && open.held_rows() < ROWS_MAX * 2
         };
-        let has_row = |open: &&mut Open| {
-            takes(open) && open.report.rows.iter().any(|row| row.neff == Some(id))
-        };
+        let has_row =
+            |open: &Open| takes(open) && open.report.rows.iter().any(|row| row.neff == Some(id));
         // The last row of a table is closed by the first name below it.
         for open in self.open.iter_mut().filter(|open| open.takes_names) {
             let finished = open.table.as_mut().and_then(Table::finish);
             open.take_row(finished);
         }
         let line = self.line;
-        let found = match self.open.iter_mut().rev().find(has_row) {
-            Some(open) => Some(open),
-            None => self.open.iter_mut().rev().find(takes),
-        };
-        if let Some(open) = found {
+        let index = self.latest(has_row).or_else(|| self.latest(takes));
+        if let Some(open) = index.map(|index| &mut self.open[index]) {
             if end.is_none() {
                 open.unread(line, format!("the name of model {id} does not end"));
             }
@@ -230,4 +220,15 @@ impl Assembler<'_> {
         }
         true
     }
+}
+
+/// The `1001: ` at the end of `text`, and what is before it.
+fn id_before(text: &[u8]) -> Option<(&[u8], u64)> {
+    let before = text.trim_ascii_end();
+    // In a string, the quotation mark has a backslash.
+    let before = before.strip_suffix(b"\\").unwrap_or(before);
+    let before = before.trim_ascii_end().strip_suffix(b":")?;
+    let digits = before.iter().rev().take_while(|byte| byte.is_ascii_digit());
+    let (lead, digits) = before.split_at(before.len() - digits.count());
+    Some((lead, std::str::from_utf8(digits).ok()?.parse().ok()?))
 }

@@ -24,12 +24,25 @@ pub(super) enum Step {
     Stock(u64),
     /// Bytes that are given back when all is placed.
     Filler(u64),
+    /// Bytes that hold the main pool while the small one is filled.
+    Plug(u64),
+    /// The plug is given back.
+    Unplug,
     /// All fillers are given back.
     GiveBack,
 }
 
-// LIMIT: a workload that needs more holes than these is no longer one that a person reads.
-const HOLES_MAX: u64 = 2000;
+/// Why no layout makes a request fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whole {
+    /// It takes more holes than are made.
+    TooMany { holes: u64 },
+    /// The stock is too small to lie between so many holes.
+    TooLittle { holes: u64 },
+}
+
+// LIMIT: a workload of more holes than these is long to read, and its blocks fill the handle table.
+pub(super) const HOLES_MAX: u64 = 5000;
 
 impl Room {
     /// That of a channel on which nothing is allocated.
@@ -96,56 +109,82 @@ impl Room {
     }
 
     /// How the stock, which is to be placed last, leaves no hole for a request although there are
-    /// enough bytes for it. `None` if it cannot.
-    pub(super) fn crumble(mut self, stock_bytes: u64, request_bytes: u64) -> Option<Vec<Step>> {
+    /// enough bytes for it.
+    ///
+    /// Free room becomes holes of one granule less than the request, with a granule of the stock
+    /// behind each. What is small goes to the small pool while that has room, so that one is filled
+    /// first; meanwhile a plug holds the main pool, so that what is large goes there, too.
+    pub(super) fn crumble(
+        mut self,
+        stock_bytes: u64,
+        request_bytes: u64,
+    ) -> Result<Vec<Step>, Whole> {
+        let granule = self.granule_bytes;
         let request = self.rounded(request_bytes);
-        let hole = request.checked_sub(self.granule_bytes)?;
-        // Between two holes lies something. What is small would go to the small pool.
-        let between = self.rounded(self.small_alloc_max + 1);
-        if hole <= between {
-            return None;
-        }
-        let free = self.free_bytes().checked_sub(self.rounded(stock_bytes))?;
-        let holes = free / hole + 2;
+        let free = self.free_bytes().saturating_sub(self.rounded(stock_bytes));
+        let Some(hole) = request.checked_sub(granule).filter(|&hole| hole > 0) else {
+            return self.fill(stock_bytes);
+        };
+        let holes = free.div_ceil(hole);
         if holes > HOLES_MAX {
-            return None;
+            return Err(Whole::TooMany { holes });
         }
-        let first = stock_bytes.checked_sub(holes * between)?;
-        let mut steps: Vec<Step> = self.place(first)?.into_iter().map(Step::Stock).collect();
-        let mut rest = holes * between;
-        while self.main_bytes >= request {
-            let filler = hole.min(self.main_bytes.checked_sub(between)?);
-            self.separate(filler, between, &mut rest, &mut steps)?;
+        let too_little = Whole::TooLittle { holes };
+        let mut parting = holes * granule;
+        let first = stock_bytes.checked_sub(parting).ok_or(too_little)?;
+        let first = self.place(first).ok_or(too_little)?;
+        let mut steps: Vec<Step> = first.into_iter().map(Step::Stock).collect();
+        let mut part = |steps: &mut Vec<Step>, room: &mut u64| {
+            while *room >= request {
+                parting = parting.saturating_sub(granule);
+                steps.extend([Step::Filler(hole), Step::Stock(granule)]);
+                *room -= request;
+            }
+        };
+        let Self {
+            mut main_bytes,
+            mut small_bytes,
+            ..
+        } = self;
+        if small_bytes > 0 {
+            let plug = (main_bytes > 0).then_some(Step::Plug(main_bytes));
+            steps.extend(plug);
+            part(&mut steps, &mut small_bytes);
+            if small_bytes > 0 {
+                steps.push(Step::Filler(small_bytes));
+            }
+            steps.extend(plug.map(|_| Step::Unplug));
         }
-        if self.small_bytes >= request && self.main_bytes > self.small_alloc_max {
-            // Full for now, so that the small pool is used.
-            steps.push(Step::Filler(self.main_bytes));
-            self.main_bytes = 0;
-        }
-        while self.small_bytes >= request {
-            let filler = hole.min(self.small_bytes.checked_sub(between)?);
-            self.separate(filler, between, &mut rest, &mut steps)?;
-        }
+        part(&mut steps, &mut main_bytes);
         steps.push(Step::GiveBack);
         // What is left of the stock goes into the holes.
-        let rest = std::iter::repeat_n(Step::Stock(between), usize::try_from(rest / between).ok()?);
-        steps.extend(rest);
-        Some(steps)
+        let rest = usize::try_from(parting / granule).unwrap_or(0);
+        steps.extend(std::iter::repeat_n(Step::Stock(granule), rest));
+        Ok(steps)
     }
 
-    /// A hole, and something of the stock behind it.
-    fn separate(
-        &mut self,
-        filler: u64,
-        between: u64,
-        rest: &mut u64,
-        steps: &mut Vec<Step>,
-    ) -> Option<()> {
-        *rest = rest.checked_sub(between)?;
-        if filler < between || !self.put(filler) || !self.put(between) {
-            return None;
+    /// How the stock takes all that is free: a byte of it takes a whole granule.
+    fn fill(mut self, stock_bytes: u64) -> Result<Vec<Step>, Whole> {
+        let granules = |bytes: u64| bytes.div_ceil(self.granule_bytes);
+        let all = granules(self.free_bytes());
+        let mut single = all.saturating_sub(granules(stock_bytes));
+        // LIMIT: each of the bytes taken away makes at most one granule more.
+        loop {
+            let holes = single;
+            if single > HOLES_MAX {
+                return Err(Whole::TooMany { holes });
+            }
+            let first = stock_bytes.checked_sub(single);
+            let first = first.ok_or(Whole::TooLittle { holes })?;
+            let wanted = all.saturating_sub(granules(first));
+            if wanted <= single {
+                let first = self.place(first).ok_or(Whole::TooLittle { holes })?;
+                let mut steps: Vec<Step> = first.into_iter().map(Step::Stock).collect();
+                let single = usize::try_from(single).unwrap_or(0);
+                steps.extend(std::iter::repeat_n(Step::Stock(1), single));
+                return Ok(steps);
+            }
+            single = wanted;
         }
-        steps.extend([Step::Filler(filler), Step::Stock(between)]);
-        Some(())
     }
 }

@@ -1,0 +1,85 @@
+//! `glia completions` and `glia man`: what a shell and `man` are told, made from the definition of the
+//! command line, so neither can fall behind it.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+use clap_mangen::Man as Page;
+
+use super::printable::printable;
+use super::{Cli, Outcome};
+
+const NAME: &str = "glia";
+
+/// Print what completes commands and options in a shell
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  source <(glia completions bash)                                in this shell
+  glia completions bash > ~/.local/share/bash-completion/completions/glia
+  glia completions zsh > ~/.zfunc/_glia                          with fpath+=~/.zfunc in ~/.zshrc
+  glia completions fish > ~/.config/fish/completions/glia.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    shell: Shell,
+}
+
+impl Completions {
+    pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), NAME, &mut script);
+        io::stdout().lock().write_all(&script)?;
+        Ok(Outcome::AsHoped)
+    }
+}
+
+/// Print the manual page, or write it and one for each command
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  glia man | man -l -                         read it
+  glia man --out ~/.local/share/man/man1      then: man glia, man glia-run, ...")]
+pub(crate) struct Man {
+    /// Write glia.1, and glia-COMMAND.1 for each command, into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Man {
+    pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+        let command = Cli::command();
+        match &self.out {
+            None => io::stdout().lock().write_all(&page(command)?)?,
+            Some(directory) => {
+                fs::create_dir_all(directory).with_context(|| named(directory))?;
+                let commands = command.get_subcommands().map(|sub| {
+                    let name = format!("{NAME}-{}", sub.get_name());
+                    let spoken = format!("{NAME} {}", sub.get_name());
+                    let sub = sub.clone().display_name(&name).bin_name(spoken);
+                    (name, sub)
+                });
+                for (name, command) in commands.chain([(NAME.to_owned(), command.clone())]) {
+                    let file = directory.join(format!("{name}.1"));
+                    fs::write(&file, page(command)?).with_context(|| named(&file))?;
+                }
+            }
+        }
+        Ok(Outcome::AsHoped)
+    }
+}
+
+/// A manual page, in roff.
+fn page(command: clap::Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    Page::new(command).render(&mut page)?;
+    Ok(page)
+}
+
+fn named(path: &Path) -> String {
+    printable(&path.display().to_string())
+}
