@@ -207,6 +207,16 @@ pub enum Event {
         /// What the caller got: 0 or more, or a negative error number.
         ret: i32,
     },
+    /// A process asked for cores that others have, and got none. The core of the event is the first
+    /// that is taken of those that it would have liked.
+    ClaimRefused {
+        /// Cores asked for, in a row.
+        cores: u32,
+        /// The longest free run that was seen.
+        longest: u32,
+        /// Who has the core.
+        holder: Pid,
+    },
     /// A mem chunk came to life.
     ChunkTaken {
         /// First byte, as the device sees it.

@@ -15,14 +15,15 @@
 //!
 //! **Who owns what.** The fd table belongs to the process. A [`Mapping`] is an object: its bytes are
 //! valid memory as long as it lives, and the chunk's place is given to nobody else before it is
-//! dropped or its process has closed the device for the last time. The bytes are shared with the
-//! device and other mappings, so no `&[u8]` of them is ever handed out.
+//! dropped or its process has closed the device for the last time; from then on every access is
+//! refused ([`MappingError::Gone`]). The bytes are shared with the device and other mappings, so no
+//! `&[u8]` of them is ever handed out.
 
 use std::sync::Arc;
 
 use crate::addr::{HostPa, Span, UserAddr};
 use crate::errno::Errno;
-use crate::handle::{DeviceId, Fd, Pid, PinId};
+use crate::handle::{CoreId, DeviceId, Fd, Pid, PinId};
 use crate::insight::PoolSnapshot;
 use crate::sched::Sched;
 use crate::sync::AtomicU32;
@@ -106,6 +107,13 @@ pub trait Transport: Send + Sync {
     /// What the device's pools hold at this moment; `None` where nobody can look inside (a real
     /// node), or there is no such device.
     fn insight(&self, device: DeviceId) -> Option<PoolSnapshot>;
+
+    /// Which process has claimed a core; `None` if nobody has, nobody can look inside (a real node),
+    /// or there is no such core.
+    fn core_holder(&self, device: DeviceId, core: CoreId) -> Option<Pid> {
+        let _ = (device, core);
+        None
+    }
 }
 
 /// The user address of a buffer, for a pointer in a command's struct. An empty buffer has one, too.
@@ -114,7 +122,8 @@ pub fn user_addr(buffer: &[u8]) -> UserAddr {
     UserAddr::new(buffer.as_ptr().addr() as u64)
 }
 
-/// An access to a mapping or buffer that leaves it, or writes where only reading is allowed.
+/// An access to a mapping or buffer that leaves it, writes where only reading is allowed, or comes
+/// too late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MappingError {
     /// It leaves the mapping, or is not aligned.
@@ -132,9 +141,14 @@ pub enum MappingError {
     /// It writes, and the mapping is read-only.
     #[error("the mapping is read-only")]
     ReadOnly,
+    /// The mapping has ended: its process has, or has closed the device for the last time. Its memory
+    /// may be somebody else's by now.
+    #[error("the mapping has ended, with its process or with the last close of the device")]
+    Gone,
 }
 
-/// Memory that a process shares with a device. Dropping it unmaps; its bytes stay valid until then.
+/// Memory that a process shares with a device. Dropping it unmaps. All accesses are refused once it has
+/// ended ([`MappingError::Gone`]); those that have begun come to their end first.
 pub trait Mapping: Send + Sync {
     /// Bytes.
     fn size_bytes(&self) -> u64;
@@ -154,7 +168,9 @@ pub trait Mapping: Send + Sync {
     /// [`MappingError`] if the range leaves it, or it is read-only; nothing is copied then.
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), MappingError>;
 
-    /// Its words, to load and store in place. Both numbers are multiples of 4.
+    /// Its words, to load and store in place. Both numbers are multiples of 4. Nobody can tell when the
+    /// caller is done with them, so the place of their memory is given to nobody else before the
+    /// mapping is dropped.
     ///
     /// # Errors
     /// [`MappingError`] if the range leaves it or is not aligned, or it is read-only.

@@ -4,8 +4,9 @@
 //! touches one: the driver itself never asks it. Cores are numbered through the machine, as many as
 //! a device has after those of the device before it. A process claims *so many in a row* in a range
 //! of cores and gets the first run that is free; if there is none it is refused, and the error says
-//! who is in the way. (The ABI has room for `EBUSY` alone;
-//! [`core_holder`](crate::driver::Driver::core_holder) tells who it is.)
+//! who is in the way. (The ABI has room for `EBUSY` alone; an
+//! [event](glia_abi::event::Event::ClaimRefused) and
+//! [`core_holder`](crate::driver::Driver::core_holder) tell who it is.)
 //!
 //! The search is the reference's: behind the core that ended a run it leaves one out unseen, so
 //! that a run which begins there is not found (driver 2.27).

@@ -128,6 +128,11 @@ impl Datastore {
         }
     }
 
+    /// The processes that have an entry.
+    pub(crate) fn owners(&self) -> Vec<Pid> {
+        self.lock().iter().filter_map(|entry| entry.owner).collect()
+    }
+
     fn take(&self) -> Result<OwnedPin, AllocError> {
         let request = AllocRequest {
             category: Category::NCDEV_HOST,

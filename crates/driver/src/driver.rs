@@ -42,7 +42,7 @@ use glia_abi::sched::{Sched, SleepLock};
 use glia_abi::transport::{Caller, OpenMode};
 
 use crate::chunk::{Chunk, ChunkRef};
-use crate::claims::CoreClaims;
+use crate::claims::{ClaimError, CoreClaims};
 use crate::core_init::CoreInit;
 use crate::datastore::Datastore;
 use crate::dispatch;
@@ -53,7 +53,7 @@ use crate::dma::{Dma, DmaConfig, DmaError, Platform};
 use crate::files::{File, Files};
 use crate::ioctl::Call;
 use crate::memory::{DeviceMemory, InitError, MemoryConfig};
-use crate::mmap::{self, MapGrant, MapId, Mappings};
+use crate::mmap::{self, MapGrant, MapId, MapLife, Mappings};
 use crate::model_lock::ModelLocks;
 use crate::site::SiteId;
 
@@ -256,6 +256,23 @@ impl Driver {
         self.mappings.remove(map);
     }
 
+    /// When a mapping may be used; `None` if it has ended already.
+    #[must_use]
+    pub fn map_life(&self, map: MapId) -> Option<Arc<MapLife>> {
+        self.mappings.life(map)
+    }
+
+    /// A process has gone, and its address space with it. Comes after the close of its descriptors,
+    /// and ends what it had without being attached: its mappings, model locks, unfinished
+    /// initialisations and entries in datastores. (The reference ends these at the flush of an
+    /// attached process alone: divergence `unattached-process`.)
+    pub fn exit(&self, process: Pid) {
+        for device in &self.devices {
+            device.forget(&*self.sched, process);
+        }
+        self.mappings.remove_all(process);
+    }
+
     /// A descriptor of the file is closed by `caller`. Runs on every close, of copies and of
     /// inherited descriptors, too.
     ///
@@ -356,6 +373,21 @@ impl Driver {
         self.claims.holder(known.first_core(), core.get())
     }
 
+    /// Which cores of a device have a model lock that is held, with the process that loaded the model;
+    /// for tools.
+    #[must_use]
+    pub fn lock_holders(&self, device: DeviceId) -> Vec<(CoreId, Pid)> {
+        let known = self.devices.iter().find(|known| known.id == device);
+        known.map_or_else(Vec::new, |device| device.locks.holders())
+    }
+
+    /// Which processes have an entry in a device's datastore; for tools.
+    #[must_use]
+    pub fn datastore_owners(&self, device: DeviceId) -> Vec<Pid> {
+        let known = self.devices.iter().find(|known| known.id == device);
+        known.map_or_else(Vec::new, |device| device.datastore.owners())
+    }
+
     /// How many devices there are.
     #[must_use]
     pub fn devices(&self) -> u32 {
@@ -430,6 +462,29 @@ impl Driver {
         if self.is_heard {
             self.sink.event(self.sched.now(), ids, event);
         }
+    }
+
+    /// Tells of a claim of cores that was refused because of another process.
+    pub(crate) fn tell_refused(&self, device: &Device, caller: &Caller<'_>, refused: &ClaimError) {
+        let ClaimError::TooFew {
+            count,
+            longest,
+            holder: Some((core, holder)),
+            ..
+        } = *refused
+        else {
+            return;
+        };
+        let ids = Ids {
+            core: Some(CoreId::new(core)),
+            ..device.ids(caller)
+        };
+        let event = Event::ClaimRefused {
+            cores: count,
+            longest,
+            holder,
+        };
+        self.tell(&ids, &event);
     }
 
     /// Tells of a chunk that has just come to life, unless it has died again.

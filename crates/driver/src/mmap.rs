@@ -16,10 +16,15 @@
 //! **Who holds what.** A record per mapping holds a pin on its chunk, so a free leaves the memory
 //! to the mapping (divergence `pinned-range`; the reference would show it the next owner's). The
 //! record goes with the unmap, or when its process closes the device for the last time. A process
-//! that is not attached can map, too; then only the unmap ends the record.
+//! that is not attached can map, too; then only the unmap or its exit ends the record.
+//!
+//! **Accesses** are made by whoever has the bytes, each [within](MapLife::access) the mapping's life:
+//! the pin goes when those that have begun are over, and later ones are refused. So nobody reads or
+//! writes through a mapping what is the next owner's.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use glia_abi::addr::{Alignment, BusAddr};
 use glia_abi::errno::Errno;
@@ -46,6 +51,40 @@ pub struct MapGrant {
     pub writable: bool,
 }
 
+/// The time in which a mapping may be used: from its mmap to its unmap, to its process's last close
+/// of the device or to its exit.
+#[derive(Debug, Default)]
+pub struct MapLife {
+    is_over: RwLock<bool>,
+    /// Whether somebody was [lent](Self::lend) its memory.
+    is_lent: AtomicBool,
+}
+
+impl MapLife {
+    /// Makes an access, which must not wait for anybody; `None` if the mapping has ended. It does not
+    /// end before the access has.
+    pub fn access<T>(&self, access: impl FnOnce() -> T) -> Option<T> {
+        let is_over = self.is_over.read().unwrap_or_else(PoisonError::into_inner);
+        (!*is_over).then(access)
+    }
+
+    /// The same for an access that hands out the memory itself: nobody can tell how long it is used,
+    /// so it is held until the unmap, whoever ends before.
+    pub fn lend<T>(&self, access: impl FnOnce() -> T) -> Option<T> {
+        self.access(|| {
+            self.is_lent.store(true, Ordering::Relaxed);
+            access()
+        })
+    }
+
+    /// Ends it when the accesses that have begun are over; whether its memory can be given back.
+    fn end(&self) -> bool {
+        let mut is_over = self.is_over.write().unwrap_or_else(PoisonError::into_inner);
+        *is_over = true;
+        !self.is_lent.load(Ordering::Relaxed)
+    }
+}
+
 /// The live mappings of a driver.
 #[derive(Default)]
 pub(crate) struct Mappings {
@@ -62,6 +101,7 @@ struct Table {
 struct Record {
     device: DeviceId,
     process: Pid,
+    life: Arc<MapLife>,
     #[expect(dead_code, reason = "held, not read")]
     pin: OwnedPin,
 }
@@ -102,6 +142,7 @@ impl Mappings {
         let record = Record {
             device,
             process,
+            life: Arc::default(),
             pin,
         };
         table.records.insert(map, record);
@@ -115,14 +156,39 @@ impl Mappings {
         drop(gone);
     }
 
+    /// When a mapping may be used; `None` if it has gone.
+    pub(crate) fn life(&self, map: MapId) -> Option<Arc<MapLife>> {
+        self.lock().records.get(&map).map(|it| Arc::clone(&it.life))
+    }
+
     /// Ends the mappings that a process has of a device.
     pub(crate) fn remove_of(&self, device: DeviceId, process: Pid) {
-        let of =
-            |_: &MapId, record: &mut Record| record.device == device && record.process == process;
-        let mut gone: Vec<_> = self.lock().records.extract_if(of).collect();
+        self.end(|record| record.process == process && record.device == device);
+    }
+
+    /// Ends all mappings of a process.
+    pub(crate) fn remove_all(&self, process: Pid) {
+        self.end(|record| record.process == process);
+    }
+
+    fn end(&self, is_meant: impl Fn(&Record) -> bool) {
+        let lives: Vec<_> = {
+            let table = self.lock();
+            let meant = table.records.iter().filter(|(_, record)| is_meant(record));
+            meant
+                .map(|(map, record)| (*map, Arc::clone(&record.life)))
+                .collect()
+        };
+        // Accesses are waited for without the lock.
+        let mut ended: Vec<_> = lives
+            .into_iter()
+            .filter_map(|(map, life)| life.end().then_some(map))
+            .collect();
         // The oldest first: what they held is given back in one order in every run.
-        gone.sort_unstable_by_key(|(map, _)| *map);
-        drop(gone);
+        ended.sort_unstable();
+        for map in ended {
+            self.remove(map);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

@@ -221,6 +221,17 @@ impl ModelLocks {
         held.collect()
     }
 
+    /// The cores that somebody holds, as writer or reader, and who loaded the model.
+    pub(crate) fn holders(&self) -> Vec<(CoreId, Pid)> {
+        let cores = self.lock();
+        let held = (0..).zip(cores.iter()).filter_map(|(number, lock)| {
+            let (writer, _) = lock.loaded?;
+            let is_held = lock.is_loading || lock.readers != 0;
+            is_held.then_some((CoreId::new(number), writer))
+        });
+        held.collect()
+    }
+
     /// Tries to take a lock until it comes to something, for a while.
     fn wait(
         &self,

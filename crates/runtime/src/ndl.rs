@@ -5,6 +5,9 @@
 //! answer as a type. Nothing is kept between calls but the copy buffers: one of 2 MiB for each core
 //! ([`CopyBuffer`]), in host memory that the device can reach, made when the device is opened.
 //!
+//! Whoever wants cores for its process alone [claims](Device::claim_cores) them first; who comes
+//! second learns who has them.
+//!
 //! Two descriptors are open as long as the device is. The write-only one asks for versions without
 //! attaching; it is not closed early, since closing such a descriptor gives up the core marks of
 //! the whole process. The read-write one attaches and does the work.
@@ -15,6 +18,7 @@
 //! **Who owns what.** Whoever allocates a chunk frees it. The device frees its copy buffers, and
 //! closes its descriptors last.
 
+mod claim;
 mod error;
 mod transfer;
 mod zero_copy;

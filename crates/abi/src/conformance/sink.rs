@@ -243,6 +243,11 @@ fn everything() -> Vec<Heard> {
         Event::QueueReset { direction },
         Event::ResetBegan { cores: u32::MAX },
         Event::ResetEnded { cores: 0 },
+        Event::ClaimRefused {
+            cores: u32::MAX,
+            longest: 0,
+            holder: Pid::new(u32::MAX),
+        },
         Event::StrayRegister {
             at: RegOffset::new(u64::MAX),
             value: None,

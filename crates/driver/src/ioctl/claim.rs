@@ -143,7 +143,13 @@ impl Marked {
             let claims = &call.driver.claims;
             claims.unmark(call.caller.pid, base, self.cores.clone());
         })?;
-        self.refused.map_or(Ok(()), |refused| Err(refused.errno()))
+        match self.refused {
+            None => Ok(()),
+            Some(refused) => {
+                call.driver.tell_refused(call.device, call.caller, &refused);
+                Err(refused.errno())
+            }
+        }
     }
 }
 

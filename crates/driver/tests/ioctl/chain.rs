@@ -58,7 +58,7 @@ fn address(client: &Client<'_>, file: FileId, handle: u64) -> BusAddr {
 
 #[test]
 fn a_chain_takes_the_contexts_in_turn() {
-    for arch in [Arch::V2, Arch::V3] {
+    for arch in Arch::ALL {
         let rig = Rig::new(arch);
         rig.port.set_lazy(true);
         let (client, file) = Client::attached(&rig, 7);
@@ -79,179 +79,197 @@ fn a_chain_takes_the_contexts_in_turn() {
 
 #[test]
 fn chains_are_refused_in_the_order_of_the_reference() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let (src, dst) = pair(&client, file);
-    let good = MemCopyAsync64 {
-        src,
-        dst,
-        size: PAGE,
-        pwait: NONE,
-        ..MemCopyAsync64::default()
-    };
-    let wrong = [
-        MemCopyAsync64 { src: 99, ..good },
-        MemCopyAsync64 { dst: 99, ..good },
-        MemCopyAsync64 {
-            src_offset: 1,
-            ..good
-        },
-        MemCopyAsync64 {
-            dst_offset: u64::MAX,
-            size: 2,
-            ..good
-        },
-        MemCopyAsync64 { pwait: 3, ..good },
-        MemCopyAsync64 {
-            pwait: u32::MAX - 1,
-            ..good
-        },
-        MemCopyAsync64 {
-            pwait: ASYNC2,
-            ..good
-        },
-    ];
-    for argument in wrong {
-        let answer = client.ioctl(file, ioctl::MEM_COPY_ASYNC64, argument);
-        assert_eq!(answer, Err(Errno::EINVAL), "{argument:?}");
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let (src, dst) = pair(&client, file);
+        let good = MemCopyAsync64 {
+            src,
+            dst,
+            size: PAGE,
+            pwait: NONE,
+            ..MemCopyAsync64::default()
+        };
+        let wrong = [
+            MemCopyAsync64 { src: 99, ..good },
+            MemCopyAsync64 { dst: 99, ..good },
+            MemCopyAsync64 {
+                src_offset: 1,
+                ..good
+            },
+            MemCopyAsync64 {
+                dst_offset: u64::MAX,
+                size: 2,
+                ..good
+            },
+            MemCopyAsync64 { pwait: 3, ..good },
+            MemCopyAsync64 {
+                pwait: u32::MAX - 1,
+                ..good
+            },
+            MemCopyAsync64 {
+                pwait: ASYNC2,
+                ..good
+            },
+        ];
+        for argument in wrong {
+            let answer = client.ioctl(file, ioctl::MEM_COPY_ASYNC64, argument);
+            assert_eq!(answer, Err(Errno::EINVAL), "{argument:?}");
+        }
+        let answer = client.ioctl(file, ioctl::MEM_COPY_ASYNC64, good);
+        assert_eq!(answer.unwrap().wait, ASYNC1);
     }
-    let answer = client.ioctl(file, ioctl::MEM_COPY_ASYNC64, good);
-    assert_eq!(answer.unwrap().wait, ASYNC1);
 }
 
 #[test]
 fn a_wait_asks_for_the_pair_then_for_the_handle() {
-    let rig = Rig::new(Arch::V3);
-    let (client, file) = Client::attached(&rig, 7);
-    let (src, dst) = pair(&client, file);
-    start(&client, file, (src, dst), NONE).unwrap();
-    for chunks in [(99, dst), (src, 99)] {
-        assert_eq!(wait(&client, file, chunks, ASYNC1), Err(Errno::EINVAL));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let (src, dst) = pair(&client, file);
+        start(&client, file, (src, dst), NONE).unwrap();
+        for chunks in [(99, dst), (src, 99)] {
+            assert_eq!(wait(&client, file, chunks, ASYNC1), Err(Errno::EINVAL));
+        }
+        for handle in [NONE, SYNC, 3, ASYNC2] {
+            assert_eq!(wait(&client, file, (src, dst), handle), Err(Errno::EINVAL));
+        }
+        assert_eq!(wait(&client, file, (src, dst), ASYNC1), Ok(()));
+        assert_eq!(wait(&client, file, (src, dst), ASYNC1), Err(Errno::EINVAL));
     }
-    for handle in [NONE, SYNC, 3, ASYNC2] {
-        assert_eq!(wait(&client, file, (src, dst), handle), Err(Errno::EINVAL));
-    }
-    assert_eq!(wait(&client, file, (src, dst), ASYNC1), Ok(()));
-    assert_eq!(wait(&client, file, (src, dst), ASYNC1), Err(Errno::EINVAL));
 }
 
 #[test]
 fn a_copy_of_nothing_has_its_place_in_the_chain() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let (src, dst) = pair(&client, file);
-    let nothing = MemCopyAsync64 {
-        src,
-        dst,
-        pwait: NONE,
-        ..MemCopyAsync64::default()
-    };
-    let answer = client.ioctl(file, ioctl::MEM_COPY_ASYNC64, nothing);
-    assert_eq!(answer.unwrap().wait, ASYNC1);
-    assert_eq!(wait(&client, file, (src, dst), ASYNC1), Ok(()));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let (src, dst) = pair(&client, file);
+        let nothing = MemCopyAsync64 {
+            src,
+            dst,
+            pwait: NONE,
+            ..MemCopyAsync64::default()
+        };
+        let answer = client.ioctl(file, ioctl::MEM_COPY_ASYNC64, nothing);
+        assert_eq!(answer.unwrap().wait, ASYNC1);
+        assert_eq!(wait(&client, file, (src, dst), ASYNC1), Ok(()));
+    }
 }
 
 #[test]
 fn a_chunk_freed_under_a_copy_keeps_its_place_until_the_wait() {
-    let rig = Rig::new(Arch::V2);
-    rig.port.set_lazy(true);
-    let (client, file) = Client::attached(&rig, 7);
-    let (src, dst) = pair(&client, file);
-    // A pair of the same core to wait with, since the first one will be gone.
-    let others = pair(&client, file);
-    let target = address(&client, file, dst);
-    rig.port.poke(address(&client, file, src), &[0x5a]);
-    start(&client, file, (src, dst), NONE).unwrap();
-    client.free(file, dst).unwrap();
-    client.free(file, src).unwrap();
-    assert_eq!(rig.memory().stats().held_chunks, 2);
-    let meanwhile = client.alloc(file, device_memory(PAGE)).unwrap();
-    assert_ne!(address(&client, file, meanwhile), target);
-    assert_eq!(wait(&client, file, others, ASYNC1), Ok(()));
-    assert_eq!(rig.port.peek(target, 1), [0x5a]);
-    assert_eq!(rig.memory().stats().held_chunks, 0);
-    let next = client.alloc(file, device_memory(PAGE)).unwrap();
-    assert_eq!(address(&client, file, next), target);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        rig.port.set_lazy(true);
+        let (client, file) = Client::attached(&rig, 7);
+        let (src, dst) = pair(&client, file);
+        // A pair of the same core to wait with, since the first one will be gone.
+        let others = pair(&client, file);
+        let target = address(&client, file, dst);
+        rig.port.poke(address(&client, file, src), &[0x5a]);
+        start(&client, file, (src, dst), NONE).unwrap();
+        client.free(file, dst).unwrap();
+        client.free(file, src).unwrap();
+        assert_eq!(rig.memory().stats().held_chunks, 2);
+        let meanwhile = client.alloc(file, device_memory(PAGE)).unwrap();
+        assert_ne!(address(&client, file, meanwhile), target);
+        assert_eq!(wait(&client, file, others, ASYNC1), Ok(()));
+        assert_eq!(rig.port.peek(target, 1), [0x5a]);
+        assert_eq!(rig.memory().stats().held_chunks, 0);
+        let next = client.alloc(file, device_memory(PAGE)).unwrap();
+        assert_eq!(address(&client, file, next), target);
+    }
 }
 
 #[test]
 fn the_successor_in_a_chain_lets_the_predecessors_memory_go() {
-    let rig = Rig::new(Arch::V2);
-    rig.port.set_lazy(true);
-    let (client, file) = Client::attached(&rig, 7);
-    let (first, second) = (pair(&client, file), pair(&client, file));
-    start(&client, file, first, NONE).unwrap();
-    client.free(file, first.1).unwrap();
-    assert_eq!(rig.memory().stats().held_chunks, 1);
-    start(&client, file, second, ASYNC1).unwrap();
-    assert_eq!(rig.memory().stats().held_chunks, 0);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        rig.port.set_lazy(true);
+        let (client, file) = Client::attached(&rig, 7);
+        let (first, second) = (pair(&client, file), pair(&client, file));
+        start(&client, file, first, NONE).unwrap();
+        client.free(file, first.1).unwrap();
+        assert_eq!(rig.memory().stats().held_chunks, 1);
+        start(&client, file, second, ASYNC1).unwrap();
+        assert_eq!(rig.memory().stats().held_chunks, 0);
+    }
 }
 
 #[test]
 fn a_lost_copy_lets_its_memory_go() {
-    let rig = Rig::new(Arch::V2);
-    rig.port.set_stuck(true);
-    let (client, file) = Client::attached(&rig, 7);
-    let (first, second) = (pair(&client, file), pair(&client, file));
-    start(&client, file, first, NONE).unwrap();
-    client.free(file, first.1).unwrap();
-    assert_eq!(wait(&client, file, second, ASYNC1), Err(Errno::ETIMEDOUT));
-    assert_eq!(rig.memory().stats().held_chunks, 0);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        rig.port.set_stuck(true);
+        let (client, file) = Client::attached(&rig, 7);
+        let (first, second) = (pair(&client, file), pair(&client, file));
+        start(&client, file, first, NONE).unwrap();
+        client.free(file, first.1).unwrap();
+        assert_eq!(wait(&client, file, second, ASYNC1), Err(Errno::ETIMEDOUT));
+        assert_eq!(rig.memory().stats().held_chunks, 0);
+    }
 }
 
 #[test]
 fn a_refused_copy_holds_nothing() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let chunks = pair(&client, file);
-    assert_eq!(
-        start(&client, file, chunks, ASYNC2),
-        Err(Errno::EINVAL),
-        "nothing is under way there"
-    );
-    client.free(file, chunks.1).unwrap();
-    assert_eq!(rig.memory().stats().held_chunks, 0);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let chunks = pair(&client, file);
+        assert_eq!(
+            start(&client, file, chunks, ASYNC2),
+            Err(Errno::EINVAL),
+            "nothing is under way there"
+        );
+        client.free(file, chunks.1).unwrap();
+        assert_eq!(rig.memory().stats().held_chunks, 0);
+    }
 }
 
 #[test]
 fn a_process_that_goes_has_its_copies_completed_and_its_memory_back() {
-    let rig = Rig::new(Arch::V3);
-    rig.port.set_lazy(true);
-    let before = rig.memory().stats();
-    let (stays, other_file) = Client::attached(&rig, 8);
-    let (client, file) = Client::attached(&rig, 7);
-    for nc_id in [0, 5] {
-        let host = client.alloc(file, host_memory(MIB)).unwrap();
-        let request = MemAllocV2Mt64 {
-            nc_id,
-            ..device_memory(MIB)
-        };
-        let hbm = client.alloc(file, request).unwrap();
-        start(&client, file, (host, hbm), NONE).unwrap();
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        rig.port.set_lazy(true);
+        let before = rig.memory().stats();
+        let (stays, other_file) = Client::attached(&rig, 8);
+        let (client, file) = Client::attached(&rig, 7);
+        for nc_id in [0, 5] {
+            let host = client.alloc(file, host_memory(MIB)).unwrap();
+            let request = MemAllocV2Mt64 {
+                nc_id,
+                ..device_memory(MIB)
+            };
+            let hbm = client.alloc(file, request).unwrap();
+            start(&client, file, (host, hbm), NONE).unwrap();
+        }
+        client.close(file);
+        let stats = rig.memory().stats();
+        assert_eq!(
+            (stats.held_chunks, stats.device_bytes),
+            (0, before.device_bytes)
+        );
+        stays.close(other_file);
     }
-    client.close(file);
-    let stats = rig.memory().stats();
-    assert_eq!(
-        (stats.held_chunks, stats.device_bytes),
-        (0, before.device_bytes)
-    );
-    stays.close(other_file);
 }
 
 #[test]
 fn a_handle_that_cannot_be_written_back_is_under_way_all_the_same() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let (src, dst) = pair(&client, file);
-    let argument = MemCopyAsync64 {
-        src,
-        dst,
-        size: PAGE,
-        pwait: NONE,
-        ..MemCopyAsync64::default()
-    };
-    let at = client.space.put_read_only(argument.as_bytes());
-    let answer = client.raw_ioctl(file, ioctl::MEM_COPY_ASYNC64, at);
-    assert_eq!(answer, Err(Errno::EFAULT));
-    assert_eq!(wait(&client, file, (src, dst), ASYNC1), Ok(()));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let (src, dst) = pair(&client, file);
+        let argument = MemCopyAsync64 {
+            src,
+            dst,
+            size: PAGE,
+            pwait: NONE,
+            ..MemCopyAsync64::default()
+        };
+        let at = client.space.put_read_only(argument.as_bytes());
+        let answer = client.raw_ioctl(file, ioctl::MEM_COPY_ASYNC64, at);
+        assert_eq!(answer, Err(Errno::EFAULT));
+        assert_eq!(wait(&client, file, (src, dst), ASYNC1), Ok(()));
+    }
 }

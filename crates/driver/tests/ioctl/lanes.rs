@@ -37,83 +37,93 @@ fn versions_and_features_are_those_of_the_generation() {
 
 #[test]
 fn the_driver_info_is_known_by_number_and_has_its_own_checks() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let ask = |word| client.ioctl(file, word, DriverInfo::default()).map(drop);
-    assert_eq!(
-        ask(ioctl::DRIVER_INFO_GET + (8 << 16)),
-        Ok(()),
-        "a later form"
-    );
-    assert_eq!(ask(ioctl::DRIVER_INFO_GET - (8 << 16)), Err(Errno::EINVAL));
-    assert_eq!(ask(ioctl::DRIVER_INFO_SET), Err(Errno::ENOTSUPP));
-    assert_eq!(ask(0xc018_4e6e), Err(Errno::EINVAL));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let ask = |word| client.ioctl(file, word, DriverInfo::default()).map(drop);
+        assert_eq!(
+            ask(ioctl::DRIVER_INFO_GET + (8 << 16)),
+            Ok(()),
+            "a later form"
+        );
+        assert_eq!(ask(ioctl::DRIVER_INFO_GET - (8 << 16)), Err(Errno::EINVAL));
+        assert_eq!(ask(ioctl::DRIVER_INFO_SET), Err(Errno::ENOTSUPP));
+        assert_eq!(ask(0xc018_4e6e), Err(Errno::EINVAL));
+    }
 }
 
 #[test]
 fn answers_that_cannot_be_written_are_faults() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let words = [
-        ioctl::COMPATIBLE_VERSION,
-        ioctl::DEVICE_BASIC_INFO,
-        ioctl::DRIVER_INFO_GET,
-    ];
-    for word in words {
-        assert_eq!(client.raw_ioctl(file, word, NOWHERE), Err(Errno::EFAULT));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let words = [
+            ioctl::COMPATIBLE_VERSION,
+            ioctl::DEVICE_BASIC_INFO,
+            ioctl::DRIVER_INFO_GET,
+        ];
+        for word in words {
+            assert_eq!(client.raw_ioctl(file, word, NOWHERE), Err(Errno::EFAULT));
+        }
     }
 }
 
 #[test]
 fn a_write_only_file_reaches_the_misc_lane_alone() {
-    let rig = Rig::new(Arch::V3);
-    let client = Client::new(&rig, 7);
-    let file = client.open(OpenMode::WriteOnly).unwrap();
-    for word in [ioctl::DEVICE_INIT, ioctl::MEM_FREE, ioctl::MEM_COPY64] {
-        let answer = client.raw_ioctl(file, word, NOWHERE);
-        assert_eq!(answer, Err(Errno::EINVAL), "{:?}", ioctl::name(word));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let client = Client::new(&rig, 7);
+        let file = client.open(OpenMode::WriteOnly).unwrap();
+        for word in [ioctl::DEVICE_INIT, ioctl::MEM_FREE, ioctl::MEM_COPY64] {
+            let answer = client.raw_ioctl(file, word, NOWHERE);
+            assert_eq!(answer, Err(Errno::EINVAL), "{:?}", ioctl::name(word));
+        }
+        let answer = client.alloc(file, device_memory(PAGE));
+        assert_eq!(answer, Err(Errno::EINVAL));
+        let set = client.raw_ioctl(file, ioctl::DRIVER_INFO_SET, NOWHERE);
+        assert_eq!(set, Err(Errno::ENOTSUPP), "the gate is of the other lane");
     }
-    let answer = client.alloc(file, device_memory(PAGE));
-    assert_eq!(answer, Err(Errno::EINVAL));
-    let set = client.raw_ioctl(file, ioctl::DRIVER_INFO_SET, NOWHERE);
-    assert_eq!(set, Err(Errno::ENOTSUPP), "the gate is of the other lane");
 }
 
 #[test]
 fn init_and_release_do_nothing_for_anybody() {
-    let rig = Rig::new(Arch::V2);
-    let (_parent, file) = Client::attached(&rig, 7);
-    let child = Client::new(&rig, 8);
-    let pauses = rig.sched.pauses.load(std::sync::atomic::Ordering::Relaxed);
-    for word in [ioctl::DEVICE_INIT, ioctl::DEVICE_RELEASE] {
-        assert_eq!(child.raw_ioctl(file, word, NOWHERE), Ok(0));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (_parent, file) = Client::attached(&rig, 7);
+        let child = Client::new(&rig, 8);
+        let pauses = rig.sched.pauses.load(std::sync::atomic::Ordering::Relaxed);
+        for word in [ioctl::DEVICE_INIT, ioctl::DEVICE_RELEASE] {
+            assert_eq!(child.raw_ioctl(file, word, NOWHERE), Ok(0));
+        }
+        let now = rig.sched.pauses.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(now - pauses, 2, "others may run at every command");
     }
-    let now = rig.sched.pauses.load(std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(now - pauses, 2, "others may run at every command");
 }
 
 #[test]
 fn commands_that_are_not_built_and_words_of_nobody_are_invalid() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let words = [
-        ioctl::SEMAPHORE_READ,
-        ioctl::EVENT_GET,
-        ioctl::NC_MODEL_STARTED_COUNT,
-        ioctl::MEM_BUF_ZEROCOPY64_2_24,
-        ioctl::MEM_MC_GET_INFO ^ 4 << 16,
-        ioctl::MEM_COPY ^ 1 << 30,
-        ioctl::MEM_ALLOC_V2MT64 ^ 1 << 16,
-        ioctl::MEM_FREE ^ 1 << 31,
-        ioctl::DEVICE_INIT + 0x100,
-        0,
-        u32::MAX,
-    ];
-    for word in words {
-        assert_eq!(
-            client.raw_ioctl(file, word, NOWHERE),
-            Err(Errno::EINVAL),
-            "{word:#x}"
-        );
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let words = [
+            ioctl::SEMAPHORE_READ,
+            ioctl::EVENT_GET,
+            ioctl::NC_MODEL_STARTED_COUNT,
+            ioctl::MEM_BUF_ZEROCOPY64_2_24,
+            ioctl::MEM_MC_GET_INFO ^ 4 << 16,
+            ioctl::MEM_COPY ^ 1 << 30,
+            ioctl::MEM_ALLOC_V2MT64 ^ 1 << 16,
+            ioctl::MEM_FREE ^ 1 << 31,
+            ioctl::DEVICE_INIT + 0x100,
+            0,
+            u32::MAX,
+        ];
+        for word in words {
+            assert_eq!(
+                client.raw_ioctl(file, word, NOWHERE),
+                Err(Errno::EINVAL),
+                "{word:#x}"
+            );
+        }
     }
 }

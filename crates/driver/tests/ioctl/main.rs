@@ -8,6 +8,7 @@
 )]
 
 mod alloc;
+mod by_layout;
 mod chain;
 mod claims;
 mod client;
@@ -19,12 +20,15 @@ mod events;
 mod files;
 mod fill;
 mod forms;
+mod gates;
 mod h2t;
+mod hostile;
 mod identity;
 mod initialisation;
 mod lanes;
 mod maps;
 mod model_locks;
+mod order;
 mod program;
 mod queue_rig;
 mod queues;

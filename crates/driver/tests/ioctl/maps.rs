@@ -13,7 +13,7 @@ use crate::support::{MIB, PAGE, Rig};
 
 #[test]
 fn any_offset_in_a_chunk_maps_it_from_its_first_byte() {
-    for arch in [Arch::V2, Arch::V3] {
+    for arch in Arch::ALL {
         let rig = Rig::new(arch);
         let (client, file) = Client::attached(&rig, 7);
         for request in [device_memory(MIB), host_memory(MIB)] {
@@ -30,95 +30,107 @@ fn any_offset_in_a_chunk_maps_it_from_its_first_byte() {
 
 #[test]
 fn what_is_not_a_whole_chunk_is_not_permitted() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let handle = client.alloc(file, device_memory(2 * PAGE)).unwrap();
-    let at = client.get_pa(file, handle).unwrap();
-    for size in [PAGE, 3 * PAGE, 1 << 62] {
-        assert_eq!(client.mmap(file, at, size), Err(Errno::EPERM));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let handle = client.alloc(file, device_memory(2 * PAGE)).unwrap();
+        let at = client.get_pa(file, handle).unwrap();
+        for size in [PAGE, 3 * PAGE, 1 << 62] {
+            assert_eq!(client.mmap(file, at, size), Err(Errno::EPERM));
+        }
+        let hole = at + 2 * PAGE;
+        assert_eq!(client.mmap(file, hole, PAGE), Err(Errno::EPERM));
+        assert_eq!(client.mmap(file, at, 0), Err(Errno::EINVAL));
+        assert_eq!(client.mmap(file, at + 1, 2 * PAGE), Err(Errno::EINVAL));
+        assert_eq!(client.mmap(file, at, u64::MAX), Err(Errno::ENOMEM));
+        let grant = client.mmap(file, at, PAGE + 1).unwrap();
+        assert_eq!(grant.size_bytes, 2 * PAGE, "lengths are whole pages");
     }
-    let hole = at + 2 * PAGE;
-    assert_eq!(client.mmap(file, hole, PAGE), Err(Errno::EPERM));
-    assert_eq!(client.mmap(file, at, 0), Err(Errno::EINVAL));
-    assert_eq!(client.mmap(file, at + 1, 2 * PAGE), Err(Errno::EINVAL));
-    assert_eq!(client.mmap(file, at, u64::MAX), Err(Errno::ENOMEM));
-    let grant = client.mmap(file, at, PAGE + 1).unwrap();
-    assert_eq!(grant.size_bytes, 2 * PAGE, "lengths are whole pages");
 }
 
 #[test]
 fn a_scratchpad_page_is_mapped_up_to_the_end_of_the_scratchpad() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let page = MemAllocV2Mt64 {
-        mem_type: 19,
-        ..device_memory(2 * PAGE)
-    };
-    client.alloc(file, page).unwrap();
-    let young = client.alloc(file, page).unwrap();
-    let at = client.get_pa(file, young).unwrap();
-    for size in [PAGE, 2 * PAGE, 4 * PAGE] {
-        assert_eq!(client.mmap(file, at, size).unwrap().size_bytes, size);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let page = MemAllocV2Mt64 {
+            mem_type: 19,
+            ..device_memory(2 * PAGE)
+        };
+        client.alloc(file, page).unwrap();
+        let young = client.alloc(file, page).unwrap();
+        let at = client.get_pa(file, young).unwrap();
+        for size in [PAGE, 2 * PAGE, 4 * PAGE] {
+            assert_eq!(client.mmap(file, at, size).unwrap().size_bytes, size);
+        }
+        assert_eq!(client.mmap(file, at, 5 * PAGE), Err(Errno::EPERM));
     }
-    assert_eq!(client.mmap(file, at, 5 * PAGE), Err(Errno::EPERM));
 }
 
 #[test]
 fn others_map_a_chunk_for_reading_unless_it_lives_as_long_as_the_device() {
-    let rig = Rig::new(Arch::V2);
-    let (owner, file) = Client::attached(&rig, 7);
-    let (other, other_file) = Client::attached(&rig, 8);
-    let handle = owner.alloc(file, device_memory(PAGE)).unwrap();
-    let at = owner.get_pa(file, handle).unwrap();
-    assert!(!other.mmap(other_file, at, PAGE).unwrap().writable);
-    let read_only = owner.open(OpenMode::ReadOnly).unwrap();
-    assert!(!owner.mmap(read_only, at, PAGE).unwrap().writable);
-    let request = AllocRequest::device(PAGE, Channel::new(0));
-    let chunk = rig.memory().alloc(Pid::new(0), &request).unwrap();
-    let at = rig.memory().chunk(chunk).unwrap().at();
-    assert!(other.mmap(other_file, at.get(), PAGE).unwrap().writable);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (owner, file) = Client::attached(&rig, 7);
+        let (other, other_file) = Client::attached(&rig, 8);
+        let handle = owner.alloc(file, device_memory(PAGE)).unwrap();
+        let at = owner.get_pa(file, handle).unwrap();
+        assert!(!other.mmap(other_file, at, PAGE).unwrap().writable);
+        let read_only = owner.open(OpenMode::ReadOnly).unwrap();
+        assert!(!owner.mmap(read_only, at, PAGE).unwrap().writable);
+        let request = AllocRequest::device(PAGE, Channel::new(0));
+        let chunk = rig.memory().alloc(Pid::new(0), &request).unwrap();
+        let at = rig.memory().chunk(chunk).unwrap().at();
+        assert!(other.mmap(other_file, at.get(), PAGE).unwrap().writable);
+    }
 }
 
 #[test]
 fn a_write_only_file_maps_nothing() {
-    let rig = Rig::new(Arch::V2);
-    let client = Client::new(&rig, 7);
-    let file = client.open(OpenMode::WriteOnly).unwrap();
-    assert_eq!(client.mmap(file, 0, 16 * MIB), Err(Errno::EACCES));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let client = Client::new(&rig, 7);
+        let file = client.open(OpenMode::WriteOnly).unwrap();
+        assert_eq!(client.mmap(file, 0, 16 * MIB), Err(Errno::EACCES));
+    }
 }
 
 #[test]
 fn a_mapping_holds_freed_memory_until_it_goes() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let handle = client.alloc(file, device_memory(PAGE)).unwrap();
-    let at = client.get_pa(file, handle).unwrap();
-    let grant = client.mmap(file, at, PAGE).unwrap();
-    client.free(file, handle).unwrap();
-    assert_eq!(client.mmap(file, at, PAGE), Err(Errno::EPERM), "it is dead");
-    let next = client.alloc(file, device_memory(PAGE)).unwrap();
-    assert_ne!(client.get_pa(file, next), Ok(at));
-    rig.driver.munmap(grant.map);
-    rig.driver.munmap(grant.map);
-    let next = client.alloc(file, device_memory(PAGE)).unwrap();
-    assert_eq!(client.get_pa(file, next), Ok(at));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let handle = client.alloc(file, device_memory(PAGE)).unwrap();
+        let at = client.get_pa(file, handle).unwrap();
+        let grant = client.mmap(file, at, PAGE).unwrap();
+        client.free(file, handle).unwrap();
+        assert_eq!(client.mmap(file, at, PAGE), Err(Errno::EPERM), "it is dead");
+        let next = client.alloc(file, device_memory(PAGE)).unwrap();
+        assert_ne!(client.get_pa(file, next), Ok(at));
+        rig.driver.munmap(grant.map);
+        rig.driver.munmap(grant.map);
+        let next = client.alloc(file, device_memory(PAGE)).unwrap();
+        assert_eq!(client.get_pa(file, next), Ok(at));
+    }
 }
 
 #[test]
 fn mappings_go_with_their_process() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let (other, other_file) = Client::attached(&rig, 8);
-    let handle = client.alloc(file, device_memory(PAGE)).unwrap();
-    let at = client.get_pa(file, handle).unwrap();
-    let mine = client.mmap(file, at, PAGE).unwrap();
-    let others = other.mmap(other_file, at, PAGE).unwrap();
-    assert_ne!(mine.map, others.map);
-    client.close(file);
-    assert_eq!(rig.memory().stats().held_chunks, 1, "the other one holds");
-    rig.driver.munmap(others.map);
-    assert_eq!(rig.memory().stats().held_chunks, 0);
-    rig.driver.munmap(mine.map);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let (other, other_file) = Client::attached(&rig, 8);
+        let handle = client.alloc(file, device_memory(PAGE)).unwrap();
+        let at = client.get_pa(file, handle).unwrap();
+        let mine = client.mmap(file, at, PAGE).unwrap();
+        let others = other.mmap(other_file, at, PAGE).unwrap();
+        assert_ne!(mine.map, others.map);
+        client.close(file);
+        assert_eq!(rig.memory().stats().held_chunks, 1, "the other one holds");
+        rig.driver.munmap(others.map);
+        assert_eq!(rig.memory().stats().held_chunks, 0);
+        rig.driver.munmap(mine.map);
+    }
 }
 
 #[test]

@@ -105,6 +105,11 @@ told! { Event:
         "class": class_name(class),
         "ret": ret,
     }
+    "claim_refused" Self::ClaimRefused { cores, longest, holder } => {
+        "cores": cores,
+        "longest": longest,
+        "holder": holder.get(),
+    }
     "chunk_taken" Self::ChunkTaken { at, size_bytes, location, category, site } => {
         "at": hex(at.get()),
         "size_bytes": size_bytes,

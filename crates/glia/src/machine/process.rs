@@ -8,7 +8,11 @@
 //!
 //! **A call is inside** from the gate until it has come out again, however it ends. A process that is
 //! [killed](Process::kill) lets nobody in any more and ends when nobody is inside, so that the driver
-//! never sees a call of a process that has gone.
+//! never sees a call of a process that has gone. So is an access to a mapping inside, of the mapping's
+//! life: it ends before that does, and later ones are refused.
+//!
+//! A [child](Process::fork) has its parent's open files, each of which lives as long as one of both has
+//! a descriptor of it. It is another process to the driver, attached to nothing.
 //!
 //! **Locks.** One mutex for descriptors and gate, held for look-ups only.
 
@@ -18,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glia_abi::addr::UserAddr;
 use glia_abi::errno::Errno;
-use glia_abi::handle::{DeviceId, Fd, FileId, Pid};
+use glia_abi::handle::{CoreId, DeviceId, Fd, FileId, Pid};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::sched::{Poll, Sched, SleepLock, WaitOn};
 use glia_abi::sync::AtomicU32;
@@ -26,7 +30,7 @@ use glia_abi::transport::{
     Caller, Lent, Mapping, MappingError, OpenMode, Transport, UserBuffer, UserMemory, user_addr,
 };
 use glia_device::AddressSpace;
-use glia_driver::mmap::MapId;
+use glia_driver::mmap::{MapId, MapLife};
 
 use super::Parts;
 
@@ -48,8 +52,8 @@ pub struct Process {
     left: AtomicU64,
     /// Woken when a call comes out of a process that is to end.
     on: WaitOn,
-    /// Held by whoever ends it, until it has ended.
-    exit: SleepLock<()>,
+    /// Whether it has ended. Held by whoever ends it, until it has.
+    exit: SleepLock<bool>,
 }
 
 /// The gate, and what is behind it.
@@ -95,7 +99,7 @@ impl Process {
             killed: AtomicBool::new(false),
             left: AtomicU64::new(0),
             on: sched.wait_on(),
-            exit: SleepLock::new((), sched),
+            exit: SleepLock::new(false, sched),
             machine,
         }
     }
@@ -106,16 +110,42 @@ impl Process {
         self.pid
     }
 
+    /// A child of this process, as `fork` makes one: of another number, and with the same open files
+    /// under the same descriptors, which both close on their own. It is attached to no device before it
+    /// opens one itself, and has nothing of its parent's mappings and buffers.
+    ///
+    /// # Errors
+    /// `EBADF` if this process has been killed, `EINVAL` if no process can have the child's number.
+    pub fn fork(&self, child: Pid) -> Result<Arc<Self>, Errno> {
+        let child = Self::new(Arc::clone(&self.machine), child);
+        let mut table = self.table();
+        let inside = self.enter(&mut table)?;
+        let files = table.files.clone();
+        drop(table);
+        let shut = {
+            let mut table = child.table();
+            if table.shut.is_none() {
+                table.files = files;
+            }
+            table.shut
+        };
+        drop(inside);
+        shut.map_or_else(|| Ok(Arc::new(child)), Err)
+    }
+
     /// Ends the process, as a signal does that it cannot catch, and returns when it has ended. Waits
     /// of its calls that a signal may end do so with `EINTR`; all others come to their end. Then
     /// every descriptor is closed, and the driver takes back what was its.
     ///
     /// Calls that come later are answered with `EBADF`, since no descriptor is left; there are no
-    /// more buffers (`ENOMEM`). Mappings and buffers that somebody still holds keep their bytes.
-    /// Killing a process again does nothing.
+    /// more buffers (`ENOMEM`). Mappings that somebody still holds have ended
+    /// ([`MappingError::Gone`]), buffers keep their bytes. Killing a process again does nothing.
     pub fn kill(&self) {
         let sched = &*self.machine.sched;
-        let _exit = self.exit.lock(sched);
+        let mut has_ended = self.exit.lock(sched);
+        if *has_ended {
+            return;
+        }
         // ORDER: before the look for calls inside. A call that comes out does it the other way
         // round, so either it sees this and wakes us, or we see that it is out.
         self.killed.store(true, Ordering::SeqCst);
@@ -138,6 +168,8 @@ impl Process {
         for file in open.into_iter().flatten() {
             self.flush(file);
         }
+        self.machine.driver.exit(self.pid);
+        *has_ended = true;
     }
 
     /// Its calls that wait for a reset find out that they are to end.
@@ -302,6 +334,9 @@ impl Transport for Process {
         let grant = self.call(&mut [], &mut [], |caller| {
             self.machine.driver.mmap(caller, id, offset, size_bytes)
         })?;
+        // Another thread may have closed the device meanwhile.
+        let life = self.machine.driver.map_life(grant.map);
+        let life = life.ok_or(Errno::EBADF)?;
         let profile = self.machine.arch.profile();
         let bytes = match profile.bus_to_host(grant.at) {
             Some(at) => self.machine.host.mapping(at, grant.size_bytes, true),
@@ -319,6 +354,7 @@ impl Transport for Process {
             bytes,
             is_writable: grant.writable,
             map: grant.map,
+            life,
             machine: Arc::clone(&self.machine),
         }))
     }
@@ -334,6 +370,10 @@ impl Transport for Process {
     fn insight(&self, device: DeviceId) -> Option<PoolSnapshot> {
         self.machine.driver.insight(device)
     }
+
+    fn core_holder(&self, device: DeviceId, core: CoreId) -> Option<Pid> {
+        self.machine.driver.core_holder(device, core)
+    }
 }
 
 /// A mapping that the driver knows of, with the access that it granted.
@@ -341,6 +381,7 @@ struct Mapped {
     bytes: Arc<dyn Mapping>,
     is_writable: bool,
     map: MapId,
+    life: Arc<MapLife>,
     machine: Arc<Parts>,
 }
 
@@ -354,21 +395,24 @@ impl Mapping for Mapped {
     }
 
     fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), MappingError> {
-        self.bytes.read(offset_bytes, into)
+        let read = || self.bytes.read(offset_bytes, into);
+        self.life.access(read).ok_or(MappingError::Gone)?
     }
 
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), MappingError> {
         if !self.is_writable {
             return Err(MappingError::ReadOnly);
         }
-        self.bytes.write(offset_bytes, bytes)
+        let write = || self.bytes.write(offset_bytes, bytes);
+        self.life.access(write).ok_or(MappingError::Gone)?
     }
 
     fn words(&self, offset_bytes: u64, size_bytes: u64) -> Result<&[AtomicU32], MappingError> {
         if !self.is_writable {
             return Err(MappingError::ReadOnly);
         }
-        self.bytes.words(offset_bytes, size_bytes)
+        let words = || self.bytes.words(offset_bytes, size_bytes);
+        self.life.lend(words).ok_or(MappingError::Gone)?
     }
 }
 

@@ -1,21 +1,25 @@
 //! Commands of every kind whose fields are drawn from what would hurt: handles that are stale, off
-//! by one or nobody's, sizes around every limit, offsets that wrap, pointers to nowhere. Whatever
-//! comes of them, nobody else's bytes change, and when their processes have died nothing of them is
-//! left.
+//! by one or nobody's, sizes around every limit, offsets that wrap, pointers to nowhere; and between
+//! them mappings, copies of descriptors and closes. Whatever comes of them, nobody else's bytes
+//! change, and when their processes have died nothing of them is left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use glia::machine::{Machine, MachineConfig, Model, Process};
+use glia_abi::addr::HostPa;
 use glia_abi::arch::Scale;
 use glia_abi::chance::Chance;
+use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
 use glia_abi::ioctl::{self, Argument, COMMANDS, Command};
-use glia_abi::ioctl::{Field, Kind, Layout};
+use glia_abi::ioctl::{Field, Kind, Layout, MemGetExtendedInfo};
 use glia_abi::mem::Location;
-use glia_abi::transport::{OpenMode, Transport, UserBuffer};
+use glia_abi::transport::{Mapping, MappingError, OpenMode, Transport, UserBuffer};
 use glia_abi::usage::Category;
 use glia_runtime::ndl::{ChunkSpec, Device};
+
+use crate::books::{Books, make_what_stays, send};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 const COMMANDS_SENT: u64 = 40_000;
@@ -38,23 +42,34 @@ fn machine(model: Model) -> Machine {
 /// A process that sends such commands.
 struct Attacker {
     process: Arc<Process>,
-    fds: [Fd; 2],
+    fds: Vec<(Fd, OpenMode)>,
     room: Arc<dyn UserBuffer>,
     /// Handles that it was given, live or not.
     handles: Vec<u64>,
+    /// Where those chunks were.
+    addresses: Vec<u64>,
+    maps: Vec<Map>,
+}
+
+/// A mapping, and whether it was to be of an own chunk.
+struct Map {
+    bytes: Arc<dyn Mapping>,
+    is_own: bool,
 }
 
 impl Attacker {
     fn new(machine: &Machine, pid: u32, chance: &mut Chance) -> Self {
         let process = machine.process(Pid::new(pid));
         let modes = [OpenMode::ReadWrite, OpenMode::WriteOnly];
-        let fds = modes.map(|mode| process.open(DEVICE, mode).unwrap());
+        let fds = modes.map(|mode| (process.open(DEVICE, mode).unwrap(), mode));
         let room = process.buffer(ROOM_BYTES).unwrap();
         let mut attacker = Self {
             process,
-            fds,
+            fds: fds.into(),
             room,
             handles: Vec::new(),
+            addresses: Vec::new(),
+            maps: Vec::new(),
         };
         attacker.fill_room(chance);
         attacker
@@ -178,8 +193,120 @@ impl Attacker {
         }
     }
 
+    /// An address of a chunk, its own or a stranger's; sometimes inside or beside it.
+    fn address(&self, strangers: &[u64], chance: &mut Chance) -> u64 {
+        let base = match (self.addresses.len(), chance.below(3)) {
+            (0, _) | (_, 0) => Self::pick(chance, strangers),
+            _ => Self::pick(chance, &self.addresses),
+        };
+        match chance.below(6) {
+            0 => base + 4096,
+            1 => base.wrapping_sub(4096),
+            2 => base + chance.below(8192),
+            _ => base,
+        }
+    }
+
+    /// A call that is no command; its answer.
+    fn call(&mut self, strangers: &[u64], chance: &mut Chance) -> i32 {
+        let which = |count: usize, chance: &mut Chance| {
+            usize::try_from(chance.below(count as u64)).unwrap()
+        };
+        let answer = match chance.below(8) {
+            0..=2 => self.map(strangers, chance),
+            3 if !self.maps.is_empty() => {
+                self.maps.swap_remove(which(self.maps.len(), chance));
+                Ok(())
+            }
+            4 | 5 if !self.maps.is_empty() => {
+                let map = &self.maps[which(self.maps.len(), chance)];
+                Self::touch(map, chance);
+                Ok(())
+            }
+            6 if self.fds.len() < 12 => {
+                let (fd, mode) = Self::pick(chance, &self.fds);
+                let copy = self.process.dup(fd);
+                copy.map(|copy| self.fds.push((copy, mode)))
+            }
+            _ => {
+                let (fd, _) = self.fds.swap_remove(which(self.fds.len(), chance));
+                let closed = self.process.close(fd);
+                for mode in [OpenMode::ReadWrite, OpenMode::WriteOnly] {
+                    // Two closes of one file: the process is detached until it opens it again.
+                    if chance.below(2) == 0 || self.fds.iter().all(|(_, known)| *known != mode) {
+                        let fd = self.process.open(DEVICE, mode).unwrap();
+                        self.fds.push((fd, mode));
+                    }
+                }
+                closed
+            }
+        };
+        answer.map_or_else(Errno::ret, |()| 0)
+    }
+
+    fn map(&mut self, strangers: &[u64], chance: &mut Chance) -> Result<(), Errno> {
+        let offset = match chance.below(8) {
+            0 => u64::MAX - chance.below(70_000),
+            1 => chance.number() & !4095,
+            _ => self.address(strangers, chance),
+        };
+        let size_bytes = match chance.below(4) {
+            0 => self.value(Kind::Size, chance),
+            1 => (VICTIM_BYTES as u64).next_multiple_of(4096),
+            _ => Self::pick(chance, &[4096, 8192, 65_536, 1 << 20]),
+        };
+        let (fd, _) = Self::pick(chance, &self.fds);
+        let bytes = self.process.mmap(fd, offset, size_bytes)?;
+        assert!(bytes.size_bytes() >= size_bytes);
+        let is_own = self.addresses.contains(&offset);
+        if strangers.contains(&offset) {
+            assert_eq!(bytes.write(0, &[0]), Err(MappingError::ReadOnly));
+        }
+        if self.maps.len() < 20 {
+            self.maps.push(Map { bytes, is_own });
+        }
+        Ok(())
+    }
+
+    /// Reads through a mapping, and writes if it is its own.
+    fn touch(map: &Map, chance: &mut Chance) {
+        let mut bytes = [0xee; 64];
+        let offset = match chance.below(4) {
+            0 => u64::MAX - chance.below(70),
+            _ => chance.below(8192),
+        };
+        let read = map.bytes.read(offset, &mut bytes);
+        if map.is_own {
+            let written = map.bytes.write(offset, &bytes);
+            assert!(written == read || written == Err(MappingError::ReadOnly));
+        }
+    }
+
+    /// Bends what would hurt everybody by right: a scrub overwrites a whole channel, which must not be
+    /// the victim's. And who asks by address is to find something now and then.
+    fn bend(&self, command: &Command, bytes: &mut [u8], strangers: &[u64], chance: &mut Chance) {
+        let Argument::Struct(layout) = command.argument else {
+            return;
+        };
+        let field = |name: &str| layout.fields.iter().find(|it| it.name == name);
+        match command.word {
+            ioctl::HBM_SCRUB_START => {
+                let channel = field("hbm_index").unwrap();
+                let number = &bytes[channel.offset..channel.offset + 4];
+                if number == [0; 4] {
+                    put(bytes, channel, 1);
+                }
+            }
+            ioctl::MEM_MC_GET_INFO | ioctl::MEM_MC_GET_INFO_V2 if chance.below(4) != 0 => {
+                put(bytes, field("pa").unwrap(), self.address(strangers, chance));
+            }
+            _ => {}
+        }
+    }
+
     /// Sends one; says its answer.
-    fn send(&mut self, command: &Command, spared: &[u64], chance: &mut Chance) -> i32 {
+    fn send(&mut self, command: &Command, victim: &Spared, chance: &mut Chance) -> i32 {
+        let spared = &victim.handles;
         let mut bytes = match command.argument {
             Argument::Struct(layout) => {
                 let mut bytes = vec![0; layout.full_size_bytes()];
@@ -201,24 +328,80 @@ impl Attacker {
             point_out_to(command, &mut bytes, address);
             at
         });
+        self.bend(command, &mut bytes, &victim.addresses, chance);
         let mut word = command.word;
-        if chance.below(64) == 0 {
+        // (Of a scrub another word might be one of any channel.)
+        if command.word != ioctl::HBM_SCRUB_START && chance.below(64) == 0 {
             word ^= 1 << chance.below(32);
         }
         if chance.below(32) == 0 {
             bytes.truncate(usize::try_from(chance.below(bytes.len() as u64)).unwrap());
         }
-        let fd = Self::pick(
-            chance,
-            &[self.fds[0], self.fds[0], self.fds[0], self.fds[1]],
-        );
+        let wanted = match chance.below(4) {
+            0 => OpenMode::WriteOnly,
+            _ => OpenMode::ReadWrite,
+        };
+        let fds: Vec<_> = self
+            .fds
+            .iter()
+            .filter(|(_, mode)| *mode == wanted)
+            .collect();
+        let (fd, _) = *Self::pick(chance, &fds);
         let answer = self.process.ioctl(fd, word, &mut bytes, &mut []);
         if let (Ok(_), Some(at), true) = (answer, alloc_out, word == command.word) {
             let mut handle = [0; 8];
             self.room.read(at, &mut handle).unwrap();
-            self.handles.push(u64::from_le_bytes(handle));
+            let handle = u64::from_le_bytes(handle);
+            self.handles.push(handle);
+            self.learn(fd, handle);
         }
         answer.unwrap_or_else(|errno| errno.ret())
+    }
+}
+
+impl Attacker {
+    /// Where a chunk of its is.
+    fn learn(&mut self, fd: Fd, mem_handle: u64) {
+        let argument = MemGetExtendedInfo {
+            mem_handle,
+            ..MemGetExtendedInfo::default()
+        };
+        let known = send(&self.process, fd, ioctl::MEM_GET_EXTENDED_INFO, argument);
+        self.addresses.extend(known.map(|info| info.pa));
+    }
+
+    /// Dies; what it had mapped has ended.
+    fn die(&self) {
+        self.process.kill();
+        for map in &self.maps {
+            assert_eq!(map.bytes.read(0, &mut [0]), Err(MappingError::Gone));
+        }
+    }
+}
+
+/// What must not be named by right: handles have no owner, and by an exact one anybody may do
+/// anything.
+struct Spared {
+    handles: Vec<u64>,
+    /// Of the victim's chunks.
+    addresses: Vec<u64>,
+}
+
+/// Gives every chunk that is there a handle, so that whoever finds it by its address gets one that is
+/// spared.
+fn publish_all(machine: &Machine) {
+    const HOST_BYTES: u64 = 4 << 30;
+    let memory = machine.driver().memory(DEVICE).unwrap();
+    let profile = machine.arch().profile();
+    let host = (0..HOST_BYTES)
+        .step_by(4096)
+        .map(|at| profile.host_to_bus(HostPa::new(at)));
+    let channels = memory.insight().channels;
+    let near = channels.iter().flat_map(|channel| &channel.chunks);
+    for at in near.map(|chunk| chunk.span.start()).chain(host) {
+        if let Some((chunk, _)) = memory.search(at) {
+            memory.publish(chunk).unwrap();
+        }
     }
 }
 
@@ -278,16 +461,8 @@ impl Victim {
         Self { device, chunks }
     }
 
-    /// Has all that the driver makes for a core when it is first asked, and keeps.
-    fn ask_for_what_stays(&self) {
-        for core in (0..self.device.profile().cores).map(CoreId::new) {
-            // V2 has none.
-            let _ = self.device.completions(core);
-        }
-    }
-
-    /// All handles that there are, those of its copy buffers too.
-    fn handles(&self) -> Vec<u64> {
+    /// All handles that there are, the driver's too, and where its own chunks are.
+    fn spared(&self) -> Spared {
         let is_live = |&raw: &u64| {
             let handle = McHandle::from_raw(raw);
             handle.is_some_and(|handle| self.device.physical_address(handle).is_ok())
@@ -295,7 +470,12 @@ impl Victim {
         let live: Vec<_> = (0..1 << 17).filter(is_live).collect();
         let known = |(chunk, _): &(McHandle, _)| live.contains(&u64::from(chunk.get()));
         assert!(self.chunks.iter().all(known));
-        live
+        let places = self.chunks.iter();
+        let places = places.map(|(chunk, _)| self.device.physical_address(*chunk).unwrap().get());
+        Spared {
+            addresses: places.collect(),
+            handles: live,
+        }
     }
 
     fn is_unharmed(&self) -> bool {
@@ -306,57 +486,18 @@ impl Victim {
     }
 }
 
-/// Bytes of host memory and of HBM, chunks, pinned bytes.
-type Books = (u64, u64, u64, u64);
-
-/// Whether nothing was left behind. What the driver makes when it is first needed, and keeps, is no
-/// process's: the ring that the queues of dead processes get, and the datastore's entries, of which
-/// three processes need three.
-fn is_as_before(before: Books, after: Books) -> bool {
-    const DUMMY_BYTES: u64 = 4096;
-    const ENTRY_BYTES: u64 = 256 << 10;
-    (0..=1).any(|rings| {
-        (0..=3).any(|entries| {
-            let kept_bytes = rings * DUMMY_BYTES + entries * ENTRY_BYTES;
-            let kept = (
-                before.0 + kept_bytes,
-                before.1,
-                before.2 + rings + entries,
-                before.3,
-            );
-            after == kept
-        })
-    })
-}
-
 fn attack(model: Model, seed: u64) {
     let machine = machine(model);
     let victim = Victim::new(&machine);
-    victim.ask_for_what_stays();
-    let spared = victim.handles();
-    let books = || {
-        let stats = machine.driver().memory(DEVICE).unwrap().stats();
-        (
-            stats.host_bytes,
-            stats.device_bytes,
-            stats.chunks,
-            machine.host().pinned_bytes(),
-        )
-    };
+    make_what_stays(&machine, DEVICE);
+    publish_all(&machine);
+    let spared = victim.spared();
+    let books = || Books::of(&machine, DEVICE);
     let before = books();
     let mut chance = Chance::of(seed, 0);
-    // A scrub overwrites all of a channel: that is what it is for. And who asks by address gets a
-    // handle of what the driver keeps for itself, and may free it; it is nobody's then.
-    let left_out = [
-        ioctl::HBM_SCRUB_START,
-        ioctl::MEM_MC_GET_INFO,
-        ioctl::MEM_MC_GET_INFO_V2,
-    ];
-    let commands = COMMANDS.iter();
-    let commands: Vec<_> = commands
-        .filter(|command| !left_out.contains(&command.word))
-        .collect();
+    let commands: Vec<_> = COMMANDS.iter().collect();
     let mut answers: BTreeMap<i32, u64> = BTreeMap::new();
+    let mut calls: BTreeMap<i32, u64> = BTreeMap::new();
     let (mut sent, mut pid) = (0, 1000);
     while sent < COMMANDS_SENT {
         let mut attackers: Vec<_> = (pid..pid + 3)
@@ -365,6 +506,10 @@ fn attack(model: Model, seed: u64) {
         pid += 3;
         for _ in 0..LIFE {
             let which = usize::try_from(chance.below(3)).unwrap();
+            if chance.below(12) == 0 {
+                let answer = attackers[which].call(&spared.addresses, &mut chance);
+                *calls.entry(answer).or_default() += 1;
+            }
             let command = match chance.below(3) {
                 0 => ioctl::command(ioctl::MEM_ALLOC_V2MT64).unwrap(),
                 _ => Attacker::pick(&mut chance, &commands),
@@ -374,18 +519,15 @@ fn attack(model: Model, seed: u64) {
             sent += 1;
         }
         for attacker in &attackers {
-            attacker.process.kill();
+            attacker.die();
         }
         drop(attackers);
-        assert!(
-            is_as_before(before, books()),
-            "{model:?}: {:?} after {sent} commands, {before:?} before",
-            books()
-        );
+        assert_eq!(books(), before, "{model:?}: after {sent} commands");
         assert!(victim.is_unharmed(), "{model:?}: after {sent} commands");
     }
     let done = answers.get(&0).copied().unwrap_or_default();
-    println!("{model:?}: {sent} commands, answers {answers:?}");
+    println!("{model:?}: {sent} commands, answers {answers:?}, other calls {calls:?}");
+    assert!(calls[&0] > 500, "{calls:?}");
     assert!(
         done * 20 > sent,
         "only {done} of {sent} were good for anything"

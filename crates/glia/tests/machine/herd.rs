@@ -7,32 +7,40 @@ use glia::machine::{Client, Machine, MachineConfig, Model, Process, SchedMode};
 use glia_abi::arch::Scale;
 use glia_abi::chance::Chance;
 use glia_abi::errno::Errno;
-use glia_abi::handle::{CoreId, DeviceId, McHandle, Pid};
+use glia_abi::handle::{CoreId, DeviceId, Fd, McHandle, Pid};
 use glia_abi::mem::Location;
+use glia_abi::transport::{OpenMode, Transport};
 use glia_abi::usage::Category;
 use glia_runtime::ndl::{ChunkSpec, Device, NdlError, Transfer, WaitHandle};
 
+use crate::books::{Books, ask_for_queue, enter_datastore, make_what_stays, set_up_queue};
+
 const DEVICE: DeviceId = DeviceId::new(0);
 const PROCESSES: u64 = 16;
-const OPERATIONS: u64 = 100_000;
 /// One operation in so many is the last of its process.
 const DEATHS_ONE_IN: u64 = 40;
 
 /// What a process knows of its memory.
 struct Load {
+    /// Which of the sixteen it is.
+    number: u32,
     process: Arc<Process>,
     device: Arc<Device>,
+    fd: Fd,
     core: CoreId,
     /// With the byte that each is full of.
     chunks: Vec<(McHandle, u64, u8)>,
 }
 
 impl Load {
-    fn begin(machine: &Machine, pid: u32, chance: &mut Chance) -> Self {
+    fn begin(machine: &Machine, number: u32, pid: u32, chance: &mut Chance) -> Self {
         let process = machine.process(Pid::new(pid));
+        let fd = process.open(DEVICE, OpenMode::ReadWrite).unwrap();
         let device = Device::open(Arc::clone(&process) as Arc<_>, DEVICE).unwrap();
         let cores = u64::from(device.profile().cores);
         Self {
+            number,
+            fd,
             process,
             core: CoreId::new(u32::try_from(chance.below(cores)).unwrap()),
             device,
@@ -60,6 +68,35 @@ impl Load {
                 self.write(last, chance);
             }
             Err(error) => assert_eq!(error.errno(), Some(Errno::ENOMEM), "{error}"),
+        }
+    }
+
+    /// Takes something that is not memory, if it is to be had.
+    fn claim(&mut self, chance: &mut Chance) {
+        let is_one_of = |answer: Result<(), Errno>, errnos: &[Errno]| {
+            assert!(
+                answer.err().is_none_or(|errno| errnos.contains(&errno)),
+                "{answer:?}"
+            );
+        };
+        let (process, fd) = (&*self.process, self.fd);
+        let core = u16::try_from(self.core.get()).unwrap();
+        match chance.below(4) {
+            0 => {
+                let claimed = self.device.claim_cores(1, CoreId::new(0)..=self.core);
+                let errno = claimed
+                    .err()
+                    .map_or(Ok(()), |error| Err(error.errno().unwrap()));
+                is_one_of(errno, &[Errno::EBUSY]);
+            }
+            1 => is_one_of(ask_for_queue(process, fd, core).map(drop), &[Errno::EBUSY]),
+            2 => enter_datastore(process, fd).map(drop).unwrap(),
+            _ => {
+                // A queue of its own.
+                let (engine, queue) = (self.number / 8, 1 + self.number % 8);
+                let set_up = set_up_queue(process, fd, engine, queue).map(drop);
+                is_one_of(set_up, &[Errno::ENOMEM]);
+            }
         }
     }
 
@@ -112,6 +149,7 @@ impl Load {
             _ => self.any(chance),
         };
         match chance.below(8) {
+            _ if chance.below(25) == 0 => self.claim(chance),
             0 | 1 if self.chunks.len() < 24 => self.allocate(chance),
             0..=2 => self.free(at),
             3 => self.write(at, chance),
@@ -150,13 +188,14 @@ fn run(machine: &Machine, operations: u64) {
             let mut chance = Chance::of(11, number);
             // Pids of sixteen ranges.
             let mut pid = u32::try_from(1 + number * 100_000).unwrap();
-            let mut load = Load::begin(machine, pid, &mut chance);
+            let which = u32::try_from(number).unwrap();
+            let mut load = Load::begin(machine, which, pid, &mut chance);
             while done.fetch_add(1, Ordering::Relaxed) < operations {
                 load.step(&mut chance);
                 if chance.below(DEATHS_ONE_IN) == 0 {
                     load.end(&mut chance);
                     pid += 1;
-                    load = Load::begin(machine, pid, &mut chance);
+                    load = Load::begin(machine, which, pid, &mut chance);
                 }
             }
             load.process.kill();
@@ -167,36 +206,39 @@ fn run(machine: &Machine, operations: u64) {
         .unwrap();
 }
 
+fn herd(model: Model, mode: SchedMode, operations: u64) {
+    let config = MachineConfig {
+        scale: Scale::RegionSize {
+            size_bytes: 64 << 20,
+        },
+        ..MachineConfig::new(model).with_mode(mode)
+    };
+    let machine = Machine::new(config).unwrap();
+    make_what_stays(&machine, DEVICE);
+    let before = Books::of(&machine, DEVICE);
+    run(&machine, operations);
+    assert_eq!(Books::of(&machine, DEVICE), before, "{model:?} {mode:?}");
+    // All slots are free again, and all of HBM.
+    let again: Vec<_> = (1..=PROCESSES)
+        .map(|pid| machine.process(Pid::new(u32::try_from(pid).unwrap())))
+        .collect();
+    for process in &again {
+        Device::open(Arc::clone(process) as Arc<_>, DEVICE).unwrap();
+    }
+    assert_eq!(Books::of(&machine, DEVICE), before, "{model:?} {mode:?}");
+}
+
 #[test]
 fn sixteen_processes_come_and_go_and_leave_the_device_as_it_was() {
-    for model in [Model::Trn1, Model::Trn2] {
-        let config = MachineConfig {
-            scale: Scale::RegionSize {
-                size_bytes: 64 << 20,
-            },
-            ..MachineConfig::new(model).with_mode(SchedMode::Inline)
-        };
-        let machine = Machine::new(config).unwrap();
-        let books = || {
-            let stats = machine.driver().memory(DEVICE).unwrap().stats();
-            let pinned_bytes = machine.host().pinned_bytes();
-            (
-                stats.host_bytes,
-                stats.device_bytes,
-                stats.chunks,
-                pinned_bytes,
-            )
-        };
-        let before = books();
-        run(&machine, OPERATIONS / 2);
-        assert_eq!(books(), before, "{model:?}");
-        // All slots are free again, and all of HBM.
-        let again: Vec<_> = (1..=PROCESSES)
-            .map(|pid| machine.process(Pid::new(u32::try_from(pid).unwrap())))
-            .collect();
-        for process in &again {
-            Device::open(Arc::clone(process) as Arc<_>, DEVICE).unwrap();
-        }
-        assert_eq!(books(), before);
+    for (model, operations) in Model::ALL.into_iter().zip([40_000, 40_000, 20_000]) {
+        herd(model, SchedMode::Inline, operations);
+    }
+}
+
+/// The same with engines that work beside them.
+#[test]
+fn a_herd_on_threads_leaves_the_device_as_it_was() {
+    for model in Model::ALL {
+        herd(model, SchedMode::THREADED, 5000);
     }
 }

@@ -5,16 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use glia::machine::{Client, Machine, MachineConfig, Model, Process, SchedMode};
+use glia_abi::addr::BusAddr;
 use glia_abi::arch::{Arch, Scale};
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
-use glia_abi::ioctl;
+use glia_abi::ioctl::{self, CinitSetState, Crwl, DmaCopyDescriptors64, DmaQueueCopyStart, NcMap};
 use glia_abi::mem::Location;
 use glia_abi::sched::Poll;
-use glia_abi::transport::{OpenMode, Transport};
+use glia_abi::transport::{Lent, OpenMode, Transport, user_addr};
+use glia_abi::udma::{Barrier, RingId};
 use glia_abi::usage::Category;
 use glia_runtime::ndl::{
     ChunkSpec, Device, NdlError, Transfer, WaitHandle, ZeroCopyBatch, ZeroCopyOp,
+};
+use zerocopy::IntoBytes as _;
+
+use crate::books::{
+    Books, ask_for_queue, enter_datastore, make_what_stays, send, send_with, set_up_queue,
 };
 
 const DEVICE: DeviceId = DeviceId::new(0);
@@ -31,16 +38,8 @@ fn machine(mode: SchedMode) -> Machine {
     Machine::new(config).unwrap()
 }
 
-/// What the device's memory and the host's hold.
-fn books(machine: &Machine) -> (u64, u64, u64, u64) {
-    let stats = machine.driver().memory(DEVICE).unwrap().stats();
-    let pinned_bytes = machine.host().pinned_bytes();
-    (
-        stats.host_bytes,
-        stats.device_bytes,
-        stats.chunks,
-        pinned_bytes,
-    )
+fn books(machine: &Machine) -> Books {
+    Books::of(machine, DEVICE)
 }
 
 /// A process that has the device open twice, and a chunk.
@@ -219,6 +218,36 @@ fn a_number_that_no_process_has_gets_nowhere() {
     last.open(DEVICE, OpenMode::ReadWrite).unwrap();
 }
 
+/// Writes a transfer into the first slot of both rings of a queue, and rings for it.
+fn push(process: &Process, fd: Fd, rings: [u64; 2], from: u64, to: u64) {
+    let transfer = glia_abi::udma::Transfer {
+        source: BusAddr::new(from),
+        target: BusAddr::new(to),
+        size_bytes: 4096,
+        barrier: Barrier::None,
+    };
+    let (tx, rx) = transfer.descriptors(RingId::FIRST, RingId::FIRST).unwrap();
+    let sides = rings.into_iter().zip([tx.to_words(), rx.to_words()]);
+    for (queue_type, (mem_handle, words)) in (0..).zip(sides) {
+        let argument = DmaCopyDescriptors64 {
+            mem_handle,
+            buffer: user_addr(words.as_bytes()).get(),
+            num_descs: 1,
+            queue_type,
+            ..DmaCopyDescriptors64::default()
+        };
+        let lent = &mut [Lent::In(words.as_bytes())];
+        send_with(process, fd, ioctl::DMA_COPY_DESCRIPTORS64, argument, lent).unwrap();
+    }
+    let argument = DmaQueueCopyStart {
+        eng: 5,
+        qid: 2,
+        tx_desc_count: 1,
+        rx_desc_count: 1,
+    };
+    send(process, fd, ioctl::DMA_QUEUE_COPY_START, argument).unwrap();
+}
+
 /// A load of every kind, one call a step, up to the step before which its process is to die; says
 /// whether it came to its end.
 fn load(machine: &Machine, process: &Arc<Process>, steps: usize) -> bool {
@@ -252,11 +281,38 @@ fn load(machine: &Machine, process: &Arc<Process>, steps: usize) -> bool {
         core: CoreId::new(0),
         category,
     };
+    let free_access = step!(process.open(DEVICE, OpenMode::WriteOnly).unwrap());
+    let mark = NcMap {
+        nc_count: 1,
+        start_nc: 0,
+        end_nc: 1,
+        ..NcMap::default()
+    };
+    step!(send(process, free_access, ioctl::CRWL_NC_RANGE_MARK, mark).unwrap());
+    let lock = Crwl {
+        nc_id: 1,
+        uuid: [7; 32],
+    };
+    step!(send(process, fd, ioctl::CRWL_WRITER_ENTER, lock).unwrap());
+    step!(send(process, fd, ioctl::CRWL_WRITER_DOWNGRADE, lock).unwrap());
+    let starting = CinitSetState {
+        nc_id: 1,
+        state: 1,
+        new_state: 0,
+    };
+    step!(send(process, fd, ioctl::CINIT_SET_STATE, starting).unwrap());
+    step!(enter_datastore(process, fd).unwrap());
+    step!(ask_for_queue(process, fd, 0).unwrap());
+    let rings = step!(set_up_queue(process, fd, 5, 2).unwrap());
     let near = spec(Location::Device, Category::TENSORS_DEVICE);
     let host = spec(Location::Host, Category::TENSORS_HOST);
     let chunk = step!(device.allocate(&near).unwrap());
     let other = step!(device.allocate(&near).unwrap());
     let buffer = step!(device.allocate(&host).unwrap());
+    let place = |chunk| device.physical_address(chunk).unwrap().get();
+    step!(push(process, fd, rings, place(buffer), place(chunk)));
+    let child = step!(process.fork(Pid::new(8)).unwrap());
+    held.push(Box::new(child));
     let size_bytes = host.size_bytes.next_multiple_of(4096);
     let mapping = step!(device.map(buffer, size_bytes).unwrap());
     held.push(Box::new(mapping));
@@ -290,13 +346,19 @@ fn load(machine: &Machine, process: &Arc<Process>, steps: usize) -> bool {
     step!(process.close(second).unwrap());
     step!(process.close(fd).unwrap());
     process.kill();
+    drop(held);
     true
 }
 
 #[test]
 fn a_process_that_is_killed_before_any_of_its_steps_leaves_the_device_as_it_was() {
-    for model in [Model::Trn1, Model::Trn2] {
-        for mode in [SchedMode::Inline, SchedMode::Virtual { seed: 9 }] {
+    for model in Model::ALL {
+        let modes = [
+            SchedMode::Inline,
+            SchedMode::THREADED,
+            SchedMode::Virtual { seed: 9 },
+        ];
+        for mode in modes {
             let config = MachineConfig {
                 scale: Scale::RegionSize {
                     size_bytes: 64 << 20,
@@ -304,15 +366,16 @@ fn a_process_that_is_killed_before_any_of_its_steps_leaves_the_device_as_it_was(
                 ..MachineConfig::new(model).with_mode(mode)
             };
             let machine = Machine::new(config).unwrap();
-            // Completion queues are made when they are first used, and stay.
-            assert!(load(&machine, &machine.process(PID), usize::MAX));
+            make_what_stays(&machine, DEVICE);
             let before = books(&machine);
+            assert!(load(&machine, &machine.process(PID), usize::MAX));
+            assert_eq!(books(&machine), before, "{model:?} {mode:?}");
             let mut steps = 0;
             while !load(&machine, &machine.process(PID), steps) {
                 assert_eq!(books(&machine), before, "{model:?} {mode:?}: step {steps}");
                 steps += 1;
             }
-            assert!(steps >= 17, "{steps}");
+            assert!(steps >= 27, "{steps}");
             assert_eq!(books(&machine), before, "{model:?} {mode:?}");
         }
     }

@@ -4,17 +4,22 @@
     reason = "the helpers of a test fail it by panicking, too"
 )]
 
+mod books;
 mod borders;
+mod claims;
 mod coverage;
 mod deserted;
 mod events;
+mod fork;
 mod fuzz;
 mod herd;
 mod kills;
+mod mappings;
 mod modes;
 mod processes;
 mod resets;
 mod scrub;
 mod seams;
 mod tensors;
+mod user_queues;
 mod zero_copy;

@@ -1,7 +1,5 @@
 //! Processes: what one leaves behind, and what it sees of another.
 
-use std::sync::Arc;
-
 use glia::machine::{Machine, MachineConfig, Model};
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
@@ -75,28 +73,6 @@ fn a_process_that_frees_nothing_leaves_nothing() {
     }
     drop(device);
     assert_eq!(books(&machine), before);
-}
-
-#[test]
-fn a_mapping_outlives_its_process_and_its_chunk() {
-    let machine = Machine::trn2().unwrap();
-    let process = machine.process(Pid::new(7));
-    let device = Device::open(Arc::clone(&process) as Arc<_>, DEVICE).unwrap();
-    let spec = ChunkSpec {
-        size_bytes: 8192,
-        align_bytes: 0,
-        location: Location::Device,
-        channel: Channel::new(3),
-        core: CoreId::new(7),
-        category: Category::TENSORS_DEVICE,
-    };
-    let handle = device.allocate(&spec).unwrap();
-    let mapping = device.map(handle, 8192).unwrap();
-    mapping.write(4096, b"still here").unwrap();
-    drop((device, process, machine));
-    let mut bytes = [0; 10];
-    mapping.read(4096, &mut bytes).unwrap();
-    assert_eq!(&bytes, b"still here");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Why a call of NDL failed.
 
 use glia_abi::errno::Errno;
-use glia_abi::handle::{CoreId, DeviceId};
+use glia_abi::handle::{CoreId, DeviceId, Pid};
 #[cfg(doc)]
 use glia_abi::ioctl::feature;
 use glia_abi::transport::MappingError;
@@ -65,7 +65,27 @@ pub enum NdlError {
         /// The core asked for.
         core: CoreId,
     },
-    /// Mapped memory was not as large as asked for.
+    /// Other processes have the cores that were asked for (`EBUSY`). Nothing is claimed then.
+    #[error(
+        "{device}: no {count} free cores in a row were seen among {first} to {last}, but {longest}{}",
+        holder_text(*holder)
+    )]
+    CoresTaken {
+        /// Which device.
+        device: DeviceId,
+        /// Cores asked for.
+        count: u32,
+        /// The first core that would have done.
+        first: CoreId,
+        /// The last core that would have done.
+        last: CoreId,
+        /// The longest free run that was seen.
+        longest: u32,
+        /// The first core of them that somebody has, and who; `None` if it was given back
+        /// meanwhile, all of them are free, or nobody can look (a real node).
+        holder: Option<(CoreId, Pid)>,
+    },
+    /// Mapped memory was not as large as asked for, or has ended.
     #[error("{device}: {source}")]
     Mapping {
         /// Which device.
@@ -81,7 +101,12 @@ impl NdlError {
     pub const fn errno(&self) -> Option<Errno> {
         match self {
             Self::Call { errno, .. } => Some(*errno),
+            Self::CoresTaken { .. } => Some(Errno::EBUSY),
             _ => None,
         }
     }
+}
+
+fn holder_text(holder: Option<(CoreId, Pid)>) -> String {
+    holder.map_or_else(String::new, |(core, pid)| format!("; {core} is {pid}'s"))
 }

@@ -1,0 +1,129 @@
+//! Two processes that want the same core: the second learns who has it.
+
+use std::sync::{Arc, Mutex};
+
+use glia::machine::{Machine, MachineConfig, Model};
+use glia_abi::errno::Errno;
+use glia_abi::event::{Event, Ids, Sink};
+use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::sched::Tick;
+use glia_runtime::ndl::{Device, NdlError};
+
+const DEVICE: DeviceId = DeviceId::new(0);
+
+/// Keeps the refused claims.
+#[derive(Default)]
+struct Refusals(Mutex<Vec<(Ids, Event)>>);
+
+impl Sink for Refusals {
+    fn event(&self, _at: Tick, ids: &Ids, event: &Event) {
+        if let Event::ClaimRefused { .. } = event {
+            self.0.lock().unwrap().push((*ids, *event));
+        }
+    }
+}
+
+fn core(number: u32) -> CoreId {
+    CoreId::new(number)
+}
+
+fn device(machine: &Machine, pid: u32) -> Arc<Device> {
+    Device::open(machine.process(Pid::new(pid)) as Arc<_>, DEVICE).unwrap()
+}
+
+#[test]
+fn the_second_to_claim_a_core_is_told_who_has_it() {
+    for model in Model::ALL {
+        let refusals = Arc::new(Refusals::default());
+        let machine = Machine::new(MachineConfig {
+            sink: Arc::clone(&refusals) as Arc<_>,
+            ..MachineConfig::new(model)
+        })
+        .unwrap();
+        let (first, second) = (device(&machine, 7), device(&machine, 8));
+        let last = core(first.profile().cores - 1);
+        assert_eq!(first.claim_cores(1, core(0)..=last), Ok(core(0)..core(1)));
+        let count = first.profile().cores;
+        let refused = second.claim_cores(count, core(0)..=last).unwrap_err();
+        let expected = NdlError::CoresTaken {
+            device: DEVICE,
+            count,
+            first: core(0),
+            last,
+            longest: count - 1,
+            holder: Some((core(0), Pid::new(7))),
+        };
+        assert_eq!(refused, expected);
+        assert_eq!(refused.errno(), Some(Errno::EBUSY));
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "nd 0: no {count} free cores in a row were seen among core 0 to {last}, but {}; core \
+                 0 is pid 7's",
+                count - 1
+            )
+        );
+        let told = std::mem::take(&mut *refusals.0.lock().unwrap());
+        let [(ids, event)] = told[..] else {
+            unreachable!("{told:?}")
+        };
+        let expected = Event::ClaimRefused {
+            cores: count,
+            longest: count - 1,
+            holder: Pid::new(7),
+        };
+        assert_eq!(
+            (ids.process, ids.core, event),
+            (Some(Pid::new(8)), Some(core(0)), expected)
+        );
+        // What is given back can be had.
+        first.release_cores(core(0)..core(1)).unwrap();
+        assert_eq!(
+            second.claim_cores(count, core(0)..=last),
+            Ok(core(0)..core(count))
+        );
+        // A process that goes has no core any more.
+        drop(second);
+        assert_eq!(first.claim_cores(1, last..=last), Ok(last..core(count)));
+        assert!(refusals.0.lock().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn nobody_is_named_where_all_cores_are_free_and_a_range_that_is_none_is_invalid() {
+    let machine = Machine::trn2().unwrap();
+    let device = device(&machine, 7);
+    let refused = device.claim_cores(3, core(2)..=core(3)).unwrap_err();
+    let NdlError::CoresTaken {
+        longest: 2,
+        holder: None,
+        ..
+    } = refused
+    else {
+        unreachable!("{refused:?}")
+    };
+    assert_eq!(
+        refused.to_string(),
+        "nd 0: no 3 free cores in a row were seen among core 2 to core 3, but 2"
+    );
+    let refused = device.claim_cores(1, core(0)..=core(u32::MAX));
+    assert_eq!(refused.unwrap_err().errno(), Some(Errno::EINVAL));
+    assert_eq!(
+        device.claim_cores(0, core(2)..=core(3)),
+        Ok(core(2)..core(2))
+    );
+}
+
+/// The release of another's core is no error, and releases nothing.
+#[test]
+fn nobody_releases_what_another_has() {
+    let machine = Machine::trn2().unwrap();
+    let (first, second) = (device(&machine, 7), device(&machine, 8));
+    first.claim_cores(4, core(0)..=core(7)).unwrap();
+    second.release_cores(core(0)..core(8)).unwrap();
+    let refused = second.claim_cores(1, core(3)..=core(3)).unwrap_err();
+    let NdlError::CoresTaken { holder, .. } = refused else {
+        unreachable!("{refused:?}")
+    };
+    assert_eq!(holder, Some((core(3), Pid::new(7))));
+}
