@@ -105,6 +105,12 @@ pub enum CopyPath {
     Staged,
     /// Through a mapping of the allocation; the device has no part in it.
     Mapped,
+    /// By the program's own pages, from or to where the device moves the bytes.
+    ZeroCopy,
+    /// From another allocation of the device, by the device.
+    Between,
+    /// From nowhere: the allocation is filled with one value.
+    Filled,
 }
 
 /// How the driver took a command word.

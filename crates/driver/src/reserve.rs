@@ -126,6 +126,12 @@ impl<A: Arena> ReservePool<A> {
         self.pages.iter().map(GenPool::available_bytes).sum()
     }
 
+    /// Bytes of the largest hole in any page.
+    pub(crate) fn largest_free_bytes(&self) -> u64 {
+        let holes = self.pages.iter().map(GenPool::largest_free_bytes);
+        holes.max().unwrap_or(0)
+    }
+
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.allocated_bytes
     }

@@ -16,6 +16,7 @@
 //! Patterns are made anew when they are compared.
 
 pub mod compare;
+pub mod explanation;
 mod log;
 mod pattern;
 pub mod report;

@@ -46,6 +46,10 @@ pub struct RuntimeConfig {
     /// Whether a failed allocation is reported in the log
     /// (`NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG`). The error carries the report in any case.
     pub oom_log: bool,
+    /// Whether a failed allocation is [explained](crate::explanation), where the driver lets itself
+    /// be looked into. A program that tries sizes until one fits may want to do without: it takes
+    /// time with the number of live blocks.
+    pub explain_oom: bool,
 }
 
 impl Default for RuntimeConfig {
@@ -63,6 +67,7 @@ impl Default for RuntimeConfig {
             zero_copy: false,
             bar4_wr_threshold_bytes: None,
             oom_log: true,
+            explain_oom: true,
         }
     }
 }

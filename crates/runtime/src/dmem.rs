@@ -5,7 +5,8 @@
 //! 1. what it is for becomes the driver's category; some usages are not allowed on the host;
 //! 2. the driver is asked, with the alignment if there is one. A driver that does not understand
 //!    alignments is remembered, and from then on the runtime asks for more and aligns by itself;
-//! 3. a refusal for want of memory becomes a report (device) or a line (host);
+//! 3. a refusal for want of memory becomes a report (device) or a line (host), with its
+//!    [explanation](crate::explanation);
 //! 4. the address is asked for, the books are kept ([`dml`](crate::dml)), the allocator lists it.
 //!
 //! What becomes of an allocation, its end and each copy are told as events, failures too. An access
@@ -23,6 +24,7 @@
 //! | `allocator` | steps 1 to 4, and what is left at the end |
 //! | `block` | what the driver has given: its bytes, its end |
 //! | `copy` | staged copies |
+//! | `explain` | what is known of this process when something is wanting |
 //! | `gc` | references that are let go together |
 //!
 //! **Locks.** The list and each reference have a plain mutex, never held during a call into the
@@ -32,6 +34,7 @@
 mod allocator;
 mod block;
 mod copy;
+mod explain;
 mod gc;
 mod tell;
 
@@ -84,12 +87,18 @@ impl AllocSpec<'_> {
 
 /// The live allocations of an allocator, in the order in which they were made.
 #[derive(Default)]
-struct List(Mutex<Listed>);
+pub(crate) struct List(Mutex<Listed>);
 
 #[derive(Default)]
 struct Listed {
-    slots: BTreeMap<u64, Weak<Slot>>,
+    slots: BTreeMap<u64, Entry>,
     next: u64,
+}
+
+struct Entry {
+    slot: Weak<Slot>,
+    /// The slot's, so that a look at them need not keep it alive.
+    facts: Arc<Allocation>,
 }
 
 impl List {
@@ -101,8 +110,40 @@ impl List {
         self.lock()
             .slots
             .values()
-            .filter_map(Weak::upgrade)
+            .filter_map(|entry| entry.slot.upgrade())
             .collect()
+    }
+}
+
+/// The lists of a device's allocators.
+#[derive(Default)]
+pub(crate) struct Lists(Mutex<Vec<Arc<List>>>);
+
+impl Lists {
+    fn add(&self, list: &Arc<List>) {
+        self.lock().push(Arc::clone(list));
+    }
+
+    fn remove(&self, list: &Arc<List>) {
+        self.lock().retain(|one| !Arc::ptr_eq(one, list));
+    }
+
+    /// What is live of all of them at this location, with its address.
+    fn facts(&self, location: Location) -> Vec<(BusAddr, Arc<Allocation>)> {
+        // No list is looked at under the lock of another, nor under this one.
+        let lists = self.lock().clone();
+        let mut all = Vec::new();
+        for list in lists {
+            let listed = list.lock();
+            let facts = listed.slots.values().map(|entry| &entry.facts);
+            let there = facts.filter(|facts| facts.location == location);
+            all.extend(there.map(|facts| (facts.pa, Arc::clone(facts))));
+        }
+        all
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<List>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,6 +10,7 @@ use glia_abi::nrt::NrtStatus;
 use glia_abi::transport::MappingError;
 
 use crate::dml::OomReport;
+use crate::explanation::Explanation;
 use crate::ndl::NdlError;
 use crate::scratchpad::ScratchVariable;
 
@@ -24,6 +25,16 @@ pub enum RuntimeError {
     HostMemory {
         /// Bytes that the driver was asked for.
         size_bytes: u64,
+        /// Who holds it; `None` where nobody can look into the driver.
+        explanation: Option<Box<Explanation>>,
+    },
+    /// The driver had no handle, or no attach slot: something ran out that is not memory.
+    #[error("{source}")]
+    Exhausted {
+        /// What the driver answered.
+        source: NdlError,
+        /// What ran out, and who holds it.
+        explanation: Box<Explanation>,
     },
     /// The driver refused a call, or a copy failed.
     #[error(transparent)]
@@ -170,6 +181,8 @@ pub enum RuntimeError {
         need_bytes: u64,
         /// Bytes that there are.
         have_bytes: u64,
+        /// Why there are no more; `None` where nobody can look into the driver.
+        explanation: Option<Box<Explanation>>,
     },
     /// The driver put a page of the scratchpad where none can be.
     #[error("{device}: the driver gave a scratchpad page at {pa}, where it cannot be")]
@@ -225,6 +238,7 @@ impl RuntimeError {
             | Self::ScratchpadCeiling { .. } => NrtStatus::Resource,
             Self::HostMemory { .. } => NrtStatus::FailHostMemAlloc,
             Self::Driver(_)
+            | Self::Exhausted { .. }
             | Self::Batch { .. }
             | Self::ScratchpadMisplaced { .. }
             | Self::NoTensor { .. }
@@ -254,6 +268,19 @@ impl RuntimeError {
     pub fn oom(&self) -> Option<&OomReport> {
         match self {
             Self::DeviceMemory(report) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// Why it failed, if it was for want of something, and somebody could look into the driver.
+    #[must_use]
+    pub fn explanation(&self) -> Option<&Explanation> {
+        match self {
+            Self::DeviceMemory(report) => report.explanation.as_ref(),
+            Self::HostMemory { explanation, .. } | Self::ScratchpadCeiling { explanation, .. } => {
+                explanation.as_deref()
+            }
+            Self::Exhausted { explanation, .. } => Some(explanation),
             _ => None,
         }
     }

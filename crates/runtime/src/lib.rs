@@ -16,6 +16,7 @@
 //! | [`scratchpad`] | memory that the models of a core take turns to use |
 //! | [`dmem`] | allocations: usage to category, alignment, references, copies |
 //! | [`dml`] | the ledger of live bytes, the ring of events, the reports |
+//! | [`explanation`] | why there was no room: cause, who is in the way, the least to free |
 //! | [`stats`] | bytes in use on a core, and the most that can be |
 //! | [`trace`] | payloads of the reference's trace events |
 //! | [`ndl`] | one typed call for each ioctl, and the copy buffer of each core |
@@ -30,8 +31,7 @@
 //! ([`Model::log_usage`]), what it is reading and writing ([`tensor::Fence`]) and which outputs are
 //! complete. A core here is a physical one; the size of a logical core counts for the scratchpad and
 //! in reports. There is no address of a tensor in the program (`nrt_tensor_get_va`), no dmabuf, and
-//! nobody writes traces of the reference's format. Fills, copies between tensors, batches and copies
-//! by the caller's pages tell no events of the runtime; those of the driver tell of them.
+//! nobody writes traces of the reference's format.
 //!
 //! **Locks.** The copy buffer of a core and its scratchpad are held across waits and so are
 //! [`SleepLock`](glia_abi::sched::SleepLock)s, the scratchpad before the buffer; the fences of
@@ -42,6 +42,7 @@ pub mod config;
 pub mod dmem;
 pub mod dml;
 pub mod error;
+pub mod explanation;
 pub mod model;
 pub mod ndl;
 pub mod process;
@@ -54,6 +55,7 @@ pub mod trace;
 pub use config::RuntimeConfig;
 pub use dmem::{AllocSpec, Dmem};
 pub use error::RuntimeError;
+pub use explanation::Explanation;
 pub use model::Model;
 pub use runtime::{Core, Runtime};
 pub use scratchpad::ScratchVariable;

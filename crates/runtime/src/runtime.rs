@@ -21,9 +21,10 @@ use glia_abi::sched::Sched;
 use glia_abi::transport::Transport;
 
 use crate::config::RuntimeConfig;
-use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
+use crate::dmem::{AllocSpec, Allocator, Dmem, Lists, Owner};
 use crate::dml::{Dml, Level, ModelId, ModelReport, OomReport, UsageTable, events_csv};
 use crate::error::RuntimeError;
+use crate::explanation::Explanation;
 use crate::model::Model;
 use crate::ndl;
 use crate::scratchpad::{Scratchpad, ScratchpadInfo};
@@ -75,14 +76,36 @@ impl Session {
         self.next_storage.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Logs a report, which is put together only if somebody listens.
+    /// Logs a report and its explanation, which are put together only if somebody listens.
     pub(crate) fn log_report(&self, report: &OomReport) {
         if let Some(log) = self.config.log.as_ref().filter(|_| self.config.oom_log) {
             let (profile, context) = (self.config.profile, log.context());
-            log.write(&match self.config.verbose_tables {
+            let mut text = match self.config.verbose_tables {
                 true => report.verbose_text(profile, &context),
                 false => report.text(profile, &context),
-            });
+            };
+            if let Some(explanation) = &report.explanation {
+                text += &explanation.text(&context);
+            }
+            log.write(&text);
+        }
+    }
+
+    /// Logs a line and the explanation of what it says, as one message.
+    pub(crate) fn log_explained(
+        &self,
+        level: Level,
+        function: &str,
+        message: &str,
+        explanation: Option<&Explanation>,
+    ) {
+        if let Some(log) = &self.config.log {
+            let context = log.context();
+            let mut text = context.line(level, function, message);
+            if let Some(explanation) = explanation.filter(|_| self.config.oom_log) {
+                text += &explanation.text(&context);
+            }
+            log.write(&text);
         }
     }
 
@@ -95,9 +118,7 @@ impl Session {
 
     /// Logs a line.
     pub(crate) fn log(&self, level: Level, function: &str, message: &str) {
-        if let Some(log) = &self.config.log {
-            log.write(&log.context().line(level, function, message));
-        }
+        self.log_explained(level, function, message, None);
     }
 }
 
@@ -105,6 +126,8 @@ impl Session {
 pub(crate) struct OpenDevice {
     pub(crate) ndl: Arc<ndl::Device>,
     pub(crate) dml: Dml,
+    /// What its allocators have given.
+    pub(crate) lists: Lists,
     pub(crate) session: Arc<Session>,
 }
 
@@ -114,10 +137,12 @@ impl OpenDevice {
         id: DeviceId,
         session: &Arc<Session>,
     ) -> Result<Self, RuntimeError> {
-        let ndl = ndl::Device::open(transport, id)?;
+        let opened = ndl::Device::open(Arc::clone(&transport), id);
+        let ndl = opened.map_err(|error| session.explain_open(&*transport, id, error))?;
         let device = Self {
             dml: Dml::new(id, ndl.profile(), session.config.events_max),
             ndl,
+            lists: Lists::default(),
             session: Arc::clone(session),
         };
         device.tell(|| (Ids::default(), Event::RuntimeOpened));
@@ -160,6 +185,11 @@ impl OpenDevice {
             ..ids
         };
         config.sink.event(self.ndl.sched().now(), &ids, &event);
+    }
+
+    /// Whether anybody listens to events.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.session.is_heard
     }
 
     /// The number of a name in events; `None` if there is none, or nobody listens.

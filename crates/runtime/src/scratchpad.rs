@@ -41,6 +41,7 @@ use crate::config::PageSize;
 use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
 use crate::dml::Level;
 use crate::error::RuntimeError;
+use crate::explanation::Explanation;
 use crate::runtime::OpenDevice;
 
 use plan::Plan;
@@ -229,11 +230,12 @@ impl Scratchpad {
     /// needs more fails.
     fn next_page(&self, pages: &[Page], need_bytes: u64) -> Result<Dmem, RuntimeError> {
         let have_bytes = self.page_size_bytes * pages.len() as u64;
-        let ceiling = RuntimeError::ScratchpadCeiling {
+        let ceiling = |explanation| RuntimeError::ScratchpadCeiling {
             device: self.device().ndl.id(),
             core: self.allocator.core(),
             need_bytes,
             have_bytes,
+            explanation,
         };
         let page = self
             .allocator
@@ -241,7 +243,7 @@ impl Scratchpad {
         let memory = page.inspect_err(|error| {
             if matches!(error, RuntimeError::ScratchpadCeiling { .. }) {
                 let message = format!("The contiguous scratchpad ends at {have_bytes} bytes");
-                self.log(&message);
+                self.log(&message, error.explanation());
             }
         })?;
         let is_below = pages.last().is_none_or(|last| {
@@ -275,12 +277,12 @@ impl Scratchpad {
         let message = format!(
             "{private} scratchpad variables do not fit a page of {page_mib} MB; the largest has {largest_bytes} bytes: {advice}"
         );
-        self.log(&message);
+        self.log(&message, None);
     }
 
-    fn log(&self, message: &str) {
+    fn log(&self, message: &str, explanation: Option<&Explanation>) {
         let session = &self.device().session;
-        session.log(Level::Warn, "tdrv_scratchpad_reserve", message);
+        session.log_explained(Level::Warn, "tdrv_scratchpad_reserve", message, explanation);
     }
 
     fn device(&self) -> &OpenDevice {

@@ -185,6 +185,6 @@ impl<A: Arena> DeviceMemory<A> {
 }
 
 /// The bus addresses of host memory that the driver's own chunks can have.
-fn host_window(layout: MemoryLayout) -> Option<Span<BusAddr>> {
+pub(super) fn host_window(layout: MemoryLayout) -> Option<Span<BusAddr>> {
     Span::new(layout.host_to_bus(HostPa::new(0)), DmaZone::END)
 }

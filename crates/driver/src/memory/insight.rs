@@ -4,15 +4,23 @@
 //! each region without overlap. What neither covers is the place of a dead chunk that somebody
 //! still [pins](super::pin). Names are looked up after the lock is gone; they never change.
 
+use std::sync::Arc;
+
 use glia_abi::addr::{BusAddr, Span};
 use glia_abi::handle::Channel;
-use glia_abi::insight::{ChannelSnapshot, ChunkFacts, PoolSnapshot};
+use glia_abi::insight::{
+    AttachedProcess, ChannelSnapshot, ChunkFacts, PoolSnapshot, ReserveSnapshot,
+};
 
 use super::DeviceMemory;
+use super::init::host_window;
 use crate::arena::Arena;
 use crate::chunk::{Chunk, ChunkRef};
 use crate::genpool::GenPool;
+use crate::memory::MemoryConfig;
 use crate::pool::DevicePool;
+use crate::process::ATTACH_SLOTS;
+use crate::site::{SiteId, Sites};
 
 /// A channel as it is copied under the lock.
 struct Copied {
@@ -27,31 +35,69 @@ impl<A: Arena> DeviceMemory<A> {
     /// during which nothing is allocated.
     #[must_use]
     pub fn insight(&self) -> PoolSnapshot {
-        let (channels, host_bytes) = {
+        let MemoryConfig { layout, params, .. } = &self.config;
+        let (channels, host_chunks, mut snapshot) = {
             let set = self.lock();
             let pools = set.pools.channels().iter();
-            let channels: Vec<Copied> = pools.map(|pool| self.copy_channel(pool)).collect();
-            (channels, set.host_bytes)
+            let channels: Vec<Copied> = pools
+                .map(|pool| self.copy_channel(pool, set.chunks))
+                .collect();
+            let reserves = set.pools.reserves().iter().map(|pool| ReserveSnapshot {
+                page_size_bytes: pool.page_size_bytes(),
+                free_bytes: pool.free_bytes(),
+                largest_bytes: pool.largest_free_bytes(),
+            });
+            let attached = set.processes.attached();
+            let attached = attached.map(|(_, pid, slot)| AttachedProcess {
+                pid,
+                opens: slot.opens,
+            });
+            let snapshot = PoolSnapshot {
+                channels: Vec::new(),
+                host_bytes: set.host_bytes,
+                host_chunks: Vec::new(),
+                reserves: reserves.collect(),
+                granule_bytes: 1 << params.granule_order(),
+                small_alloc_max_bytes: params.mempool_small_alloc_max,
+                births: set.births,
+                handle_limit: self.handles.limit(),
+                handles_are_down: self.handles.is_down(),
+                processes: attached.collect(),
+                process_limit: ATTACH_SLOTS,
+            };
+            let host_chunks = self.copy_window(host_window(*layout), set.chunks);
+            (channels, host_chunks, snapshot)
         };
+        let mut names = SiteNames::new(&self.sites);
+        let mut name = |copied: &[(ChunkRef, Chunk)]| -> Vec<ChunkFacts> {
+            let copied = copied.iter();
+            copied
+                .map(|(chunk, record)| facts(*chunk, record, &mut names))
+                .collect()
+        };
+        snapshot.host_chunks = name(&host_chunks);
         let channels = (0..).zip(channels).map(|(number, copied)| ChannelSnapshot {
             channel: Channel::new(number),
             region: copied.region,
             main_end: copied.main_end,
-            chunks: copied
-                .chunks
-                .iter()
-                .map(|(chunk, record)| self.facts(*chunk, record))
-                .collect(),
+            chunks: name(&copied.chunks),
             free: copied.free,
         });
-        PoolSnapshot {
-            channels: channels.collect(),
-            host_bytes,
-        }
+        snapshot.channels = channels.collect();
+        snapshot
+    }
+
+    /// The chunks that start in a window of the index, by address: at most all that live.
+    fn copy_window(&self, window: Option<Span<BusAddr>>, live: u64) -> Vec<(ChunkRef, Chunk)> {
+        let slots = window.into_iter().flat_map(|span| self.index.starts(span));
+        // Memory that is not touched costs nothing; a list that grows is copied again and again.
+        let mut chunks = Vec::with_capacity(usize::try_from(live).unwrap_or(0));
+        chunks.extend(slots.filter_map(|slot| self.slab.read_slot(slot)));
+        chunks
     }
 
     /// Chunks and holes of a channel, both by address.
-    fn copy_channel(&self, pool: &DevicePool<A>) -> Copied {
+    fn copy_channel(&self, pool: &DevicePool<A>, live: u64) -> Copied {
         let parts = std::iter::once(pool.main()).chain(pool.small());
         let free = parts
             .flat_map(GenPool::free_extents)
@@ -59,27 +105,45 @@ impl<A: Arena> DeviceMemory<A> {
         Copied {
             region: pool.region(),
             main_end: pool.main_end(),
-            chunks: self
-                .index
-                .starts(pool.region())
-                .filter_map(|slot| self.slab.read_slot(slot))
-                .collect(),
+            chunks: self.copy_window(Some(pool.region()), live),
             free: free.collect(),
         }
     }
+}
 
-    fn facts(&self, chunk: ChunkRef, record: &Chunk) -> ChunkFacts {
-        let site = self.sites.name(record.site());
-        ChunkFacts {
-            chunk: chunk.into(),
-            span: record.span(),
-            owner: record.owner(),
-            handle: record.handle(),
-            core: record.core(),
-            category: record.category(),
-            lifespan: record.lifespan(),
-            site: site.map_or_else(|| "unknown".to_owned(), |name| name.to_string()),
-            birth: record.birth(),
+fn facts(chunk: ChunkRef, record: &Chunk, names: &mut SiteNames<'_>) -> ChunkFacts {
+    ChunkFacts {
+        chunk: chunk.into(),
+        span: record.span(),
+        owner: record.owner(),
+        handle: record.handle(),
+        core: record.core(),
+        category: record.category(),
+        lifespan: record.lifespan(),
+        site: names.name(record.site()),
+        birth: record.birth(),
+    }
+}
+
+/// Looks names up, and remembers the last one: chunks of one site tend to be neighbours.
+struct SiteNames<'a> {
+    sites: &'a Sites,
+    last: Option<(SiteId, Arc<str>)>,
+}
+
+impl<'a> SiteNames<'a> {
+    fn new(sites: &'a Sites) -> Self {
+        Self { sites, last: None }
+    }
+
+    fn name(&mut self, site: SiteId) -> Arc<str> {
+        match &self.last {
+            Some((last, name)) if *last == site => Arc::clone(name),
+            _ => {
+                let name = self.sites.name(site).unwrap_or_else(|| "unknown".into());
+                self.last = Some((site, Arc::clone(&name)));
+                name
+            }
         }
     }
 }
@@ -87,8 +151,6 @@ impl<A: Arena> DeviceMemory<A> {
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
-    use std::sync::Arc;
-
     use glia_abi::addr::HostPa;
     use glia_abi::arch::{Arch, MemoryLayout, Scale};
     use glia_abi::fault::NoFaults;
@@ -97,7 +159,6 @@ mod tests {
 
     use super::*;
     use crate::alloc::AllocRequest;
-    use crate::memory::MemoryConfig;
 
     struct NoHost;
 
@@ -156,7 +217,31 @@ mod tests {
         let facts = snapshot.channels[1].chunks.last().unwrap();
         assert_eq!((facts.chunk, facts.owner), (chunk.into(), Pid::new(7)));
         assert_eq!((facts.handle, facts.birth), (Some(handle), 2));
-        assert_eq!(facts.site, "load weights");
-        assert_eq!(snapshot.channels[0].chunks[0].site, "driver carveout");
+        assert_eq!(&*facts.site, "load weights");
+        assert_eq!(&*snapshot.channels[0].chunks[0].site, "driver carveout");
+    }
+
+    #[test]
+    fn whatever_else_can_run_out_is_told_too() {
+        let memory = device();
+        memory.open(Pid::new(7)).unwrap();
+        memory.open(Pid::new(7)).unwrap();
+        let snapshot = memory.insight();
+        let attached = AttachedProcess {
+            pid: Pid::new(7),
+            opens: 2,
+        };
+        assert_eq!(snapshot.processes, [attached]);
+        assert_eq!((snapshot.process_limit, snapshot.births), (16, 2));
+        assert!(!snapshot.handles_are_down);
+        let pages = snapshot.reserves.iter().map(|pool| pool.page_size_bytes);
+        let pages: Vec<u64> = pages.collect();
+        assert_eq!(pages, [256 << 10, 512 << 10, MIB, 2 * MIB]);
+        // The machine of this test has no host memory.
+        assert!(snapshot.reserves.iter().all(|pool| pool.free_bytes == 0));
+        assert_eq!(
+            (snapshot.granule_bytes, snapshot.host_chunks.len()),
+            (4096, 0)
+        );
     }
 }

@@ -177,6 +177,6 @@ fn insight_shows_what_a_client_holds() {
     let held = snapshot.channels[0].chunks.last().unwrap();
     assert_eq!(held.owner.get(), 7);
     assert_eq!(u64::from(held.handle.unwrap().get()), handle);
-    assert_eq!(held.site, "unknown");
+    assert_eq!(&*held.site, "unknown");
     assert_eq!(snapshot.channels.len(), 2);
 }

@@ -32,6 +32,9 @@ const CORE: Core = Core {
 const PID: Pid = Pid::new(4242);
 const PAGE_BYTES: usize = 4096;
 const STAGED_BYTES: usize = 64 << 20;
+/// More than there is room for, and less than the small pool has: nearly all of its pages are in the
+/// way.
+const WANTED_BYTES: u64 = 1020 << 20;
 /// Operations between two readings of the clock.
 const BATCH: usize = 64;
 
@@ -208,6 +211,7 @@ pub fn run_runtime(
     };
     allocations(&stack, live, &mut bench)?;
     copies(&stack, &mut bench)?;
+    explanation(effort, &mut bench)?;
     Ok(RuntimeReport {
         effort,
         rows: bench.rows,
@@ -221,7 +225,7 @@ struct Bench<'a> {
 }
 
 /// Cases in all.
-const CASES: u64 = 9;
+const CASES: u64 = 10;
 
 impl Bench<'_> {
     fn case<'s>(
@@ -331,6 +335,40 @@ fn allocations(stack: &Stack, live: usize, bench: &mut Bench<'_>) -> Result<(), 
         Ok(())
     });
     bench.case("dmem_replace_4k_1m_live", replace, None, at_most(1500.0))
+}
+
+/// What an allocation costs for which there is no room: the refusal, the report and why. In the
+/// small pool, every second page is taken; the main pool is full.
+fn explanation(effort: Effort, bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    let live = match effort {
+        Effort::Full => 100_000,
+        Effort::Quick => 1_000,
+    };
+    let stack = Stack::new()?;
+    let mut pages = (0..2 * live)
+        .map(|_| stack.page())
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut number = 0;
+    pages.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    let fill = |size_bytes| {
+        let spec = AllocSpec::device(size_bytes, MemUsage::Weight);
+        stack.runtime.allocate(CORE, &spec)
+    };
+    let mut weights = Vec::new();
+    for size_bytes in [8 << 30, 8 << 30, 6 << 30, 1000 << 20, 8 << 20] {
+        weights.push(fill(size_bytes)?);
+    }
+    let refused = || match fill(WANTED_BYTES) {
+        Err(error) if error.explanation().is_some() => Ok(()),
+        Err(error) => Err(error.into()),
+        // There was room, and so nothing was measured.
+        Ok(_) => Err(BenchError::Command(glia_abi::errno::Errno::EINVAL)),
+    };
+    let bar = at_most(20_000_000.0);
+    bench.case("explanation_100k", timed(1, refused), None, bar)
 }
 
 /// What reads and writes cost, beside memcpy.

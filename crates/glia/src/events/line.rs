@@ -288,6 +288,9 @@ fn path_name(path: CopyPath) -> &'static str {
     match path {
         CopyPath::Staged => "staged",
         CopyPath::Mapped => "mapped",
+        CopyPath::ZeroCopy => "zero_copy",
+        CopyPath::Between => "between",
+        CopyPath::Filled => "filled",
     }
 }
 

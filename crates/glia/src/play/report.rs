@@ -9,6 +9,7 @@ use glia_runtime::RuntimeError;
 use glia_runtime::dml::{CoreUsage, OomReport, UsageTable};
 
 use super::compare::Comparison;
+use super::explanation::ExplanationReport;
 use super::{Failure, Found, Played};
 use crate::faults::RuleReport;
 
@@ -115,6 +116,8 @@ pub struct FailureReport {
     pub what: String,
     /// The out-of-memory report, if that is what happened.
     pub oom: Option<Oom>,
+    /// Why, if something ran out.
+    pub explanation: Option<ExplanationReport>,
     /// What the runtime logged.
     pub log: String,
 }
@@ -216,10 +219,12 @@ impl CoreReport {
 
 impl FailureReport {
     fn new(failure: &Failure) -> Self {
-        let oom = match &failure.found {
-            Found::Error(error) => RuntimeError::oom(error),
+        let error = match &failure.found {
+            Found::Error(error) => Some(error),
             Found::Success | Found::Differs { .. } => None,
         };
+        let oom = error.and_then(RuntimeError::oom);
+        let explanation = error.and_then(RuntimeError::explanation);
         Self {
             line: failure.line,
             id: failure.id.clone(),
@@ -227,6 +232,7 @@ impl FailureReport {
             status: failure.found.status().map(|status| status.name()),
             what: failure.found.to_string(),
             oom: oom.map(Oom::new),
+            explanation: explanation.map(ExplanationReport::new),
             log: failure.log.clone(),
         }
     }

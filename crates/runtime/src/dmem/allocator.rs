@@ -13,9 +13,10 @@ use glia_abi::nrt::NrtStatus;
 use glia_abi::usage::Category;
 
 use super::block::Block;
-use super::{AllocSpec, Dmem, List, Slot};
+use super::{AllocSpec, Dmem, Entry, List, Slot};
 use crate::dml::{Action, Allocation, Level, ModelId, OomReport, host_failure};
 use crate::error::RuntimeError;
+use crate::explanation::{Explanation, Request};
 use crate::ndl::{ChunkSpec, NdlError};
 use crate::runtime::OpenDevice;
 
@@ -51,11 +52,13 @@ struct Given {
 
 impl Allocator {
     pub(crate) fn new(device: Arc<OpenDevice>, core: CoreId, owner: Owner) -> Self {
+        let list = Arc::default();
+        device.lists.add(&list);
         Self {
             device,
             core,
             owner,
-            list: Arc::default(),
+            list,
         }
     }
 
@@ -68,12 +71,12 @@ impl Allocator {
     }
 
     /// Takes a page of a contiguous scratchpad, which the driver places by rules of its own. Want of
-    /// memory is the `ceiling`, and nothing that is reported.
+    /// memory is the `ceiling`, with its explanation, and nothing that is reported.
     pub(crate) fn allocate_scratchpad_page(
         &self,
         size_bytes: u64,
         hint: &str,
-        ceiling: RuntimeError,
+        ceiling: impl FnOnce(Option<Box<Explanation>>) -> RuntimeError,
     ) -> Result<Dmem, RuntimeError> {
         let spec = AllocSpec {
             hint: Some(hint),
@@ -84,8 +87,15 @@ impl Allocator {
         let given = self.try_ask(&spec, channel, category);
         match given {
             Ok(given) => Ok(self.enter(&spec, channel, given)),
-            Err(error) if error.errno() == Some(Errno::ENOMEM) => Err(self.refuse(&spec, ceiling)),
-            Err(error) => Err(self.refuse(&spec, error.into())),
+            Err(error) if error.errno() == Some(Errno::ENOMEM) => {
+                let want = self.want(&spec, &spec, channel, true);
+                let explanation = self.device.explain_bank(want).map(Box::new);
+                Err(self.refuse(&spec, ceiling(explanation)))
+            }
+            Err(error) => {
+                let error = self.refused(&spec, &spec, channel, error);
+                Err(self.refuse(&spec, error))
+            }
         }
     }
 
@@ -121,7 +131,7 @@ impl Allocator {
         let Some(category) = usage.category(location) else {
             let number = usage.index();
             let message = format!("Invalid mem_usage_type {number} for {location}");
-            self.complain(&message);
+            self.complain(&message, None);
             return Err(RuntimeError::UsageRefused { usage, location });
         };
         let given = self.place(spec, channel, category)?;
@@ -137,12 +147,13 @@ impl Allocator {
     ) -> Result<Given, RuntimeError> {
         let (size_bytes, align_bytes) = (spec.size_bytes, spec.align_bytes);
         let ask = |size_bytes, align_bytes| {
-            let spec = AllocSpec {
+            let asked = AllocSpec {
                 size_bytes,
                 align_bytes,
                 ..*spec
             };
-            self.ask(&spec, channel, category)
+            let given = self.try_ask(&asked, channel, category);
+            given.map_err(|error| self.refused(spec, &asked, channel, error))
         };
         if align_bytes == 0 {
             return ask(size_bytes, 0);
@@ -177,17 +188,7 @@ impl Allocator {
         })
     }
 
-    /// Asks the driver for a block, as `spec` says and no more. Want of memory is reported.
-    fn ask(
-        &self,
-        spec: &AllocSpec<'_>,
-        channel: Channel,
-        category: Category,
-    ) -> Result<Given, RuntimeError> {
-        let given = self.try_ask(spec, channel, category);
-        given.map_err(|error| self.refused(spec, channel, error))
-    }
-
+    /// Asks the driver for a block, as `spec` says and no more.
     fn try_ask(
         &self,
         spec: &AllocSpec<'_>,
@@ -215,38 +216,83 @@ impl Allocator {
         })
     }
 
-    /// What a refusal of the driver means. Want of memory is logged.
-    fn refused(&self, spec: &AllocSpec<'_>, channel: Channel, error: NdlError) -> RuntimeError {
-        if error.errno() != Some(Errno::ENOMEM) {
-            return error.into();
-        }
-        let size_bytes = spec.size_bytes;
-        match spec.location {
-            Location::Device => {
+    /// What a refusal of the driver means: of `asked`, for the sake of `wanted`. Want is reported, and
+    /// explained.
+    fn refused(
+        &self,
+        wanted: &AllocSpec<'_>,
+        asked: &AllocSpec<'_>,
+        channel: Channel,
+        error: NdlError,
+    ) -> RuntimeError {
+        let device = &self.device;
+        match (error.errno(), asked.location) {
+            (Some(Errno::ENOMEM), Location::Device) => {
+                let want = self.want(wanted, asked, channel, false);
                 let report = OomReport {
-                    device: self.device.ndl.id(),
+                    device: device.ndl.id(),
                     core: self.core,
                     channel,
-                    asked_bytes: size_bytes,
-                    align_bytes: spec.align_bytes,
-                    usage: spec.usage,
-                    hint: spec.hint.map(str::to_owned),
-                    lnc_size: self.device.lnc_size(),
-                    table: self.device.dml.table(),
+                    asked_bytes: wanted.size_bytes,
+                    align_bytes: wanted.align_bytes,
+                    usage: wanted.usage,
+                    hint: wanted.hint.map(str::to_owned),
+                    lnc_size: device.lnc_size(),
+                    table: device.dml.table(),
+                    explanation: device.explain_bank(want),
                 };
-                self.device.session.log_report(&report);
+                device.session.log_report(&report);
                 RuntimeError::DeviceMemory(Box::new(report))
             }
-            Location::Host => {
-                self.complain(&host_failure(size_bytes));
-                RuntimeError::HostMemory { size_bytes }
+            (Some(Errno::ENOMEM), Location::Host) => {
+                let size_bytes = asked.size_bytes;
+                let explanation = device.explain_host(size_bytes);
+                self.complain(&host_failure(size_bytes), explanation.as_ref());
+                RuntimeError::HostMemory {
+                    size_bytes,
+                    explanation: explanation.map(Box::new),
+                }
             }
+            // A handle is the one thing that the driver looks for and does not find.
+            (Some(Errno::ENOENT), _) => match device.explain_handles() {
+                Some(explanation) => {
+                    self.complain(&error.to_string(), Some(&explanation));
+                    RuntimeError::Exhausted {
+                        source: error,
+                        explanation: Box::new(explanation),
+                    }
+                }
+                None => error.into(),
+            },
+            _ => error.into(),
         }
     }
 
-    fn complain(&self, message: &str) {
+    /// What an explanation is about.
+    fn want(
+        &self,
+        wanted: &AllocSpec<'_>,
+        asked: &AllocSpec<'_>,
+        channel: Channel,
+        is_scratchpad_page: bool,
+    ) -> Request {
+        Request {
+            device: self.device.ndl.id(),
+            core: self.core,
+            channel,
+            asked_bytes: wanted.size_bytes,
+            align_bytes: wanted.align_bytes,
+            driver_bytes: asked.size_bytes,
+            driver_align_bytes: asked.align_bytes,
+            usage: wanted.usage,
+            hint: wanted.hint.map(str::to_owned),
+            is_scratchpad_page,
+        }
+    }
+
+    fn complain(&self, message: &str, explanation: Option<&Explanation>) {
         let session = &self.device.session;
-        session.log(Level::Error, "dmem_alloc_internal", message);
+        session.log_explained(Level::Error, "dmem_alloc_internal", message, explanation);
     }
 
     /// Keeps the books, and lists the allocation.
@@ -277,18 +323,23 @@ impl Allocator {
         let serial = listed.next;
         listed.next += 1;
         let slot = Arc::new(Slot {
-            facts,
+            facts: Arc::clone(&facts),
             block: Mutex::new(Some(block)),
             list: Arc::clone(&self.list),
             serial,
         });
-        listed.slots.insert(serial, Arc::downgrade(&slot));
+        let entry = Entry {
+            slot: Arc::downgrade(&slot),
+            facts,
+        };
+        listed.slots.insert(serial, entry);
         Dmem(slot)
     }
 }
 
 impl Drop for Allocator {
     fn drop(&mut self) {
+        self.device.lists.remove(&self.list);
         let left = self.list.live();
         match self.owner {
             Owner::Model { id, .. } => {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use glia_abi::event::CopyWay;
+use glia_abi::event::{CopyPath, CopyWay};
 use glia_abi::handle::McHandle;
 use glia_abi::mem::Location;
 use glia_abi::transport::{Mapping, MappingError};
@@ -41,40 +41,52 @@ impl Block {
     }
 
     pub(super) fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
-        let size_bytes = into.len() as u64;
-        let copied = match self.facts.location {
-            Location::Device if self.device.copies_without_buffer() => {
+        let range = (offset_bytes, into.len() as u64);
+        // On the way out the reference asks first whether to do without the copy buffer, of host
+        // memory, too; on the way in it asks first whether it is host memory.
+        let (path, copied) = match self.facts.location {
+            _ if self.device.copies_without_buffer() => {
                 let raw_offset_bytes = self.raw_offset(offset_bytes);
                 let ndl = &self.device.ndl;
-                ndl.zero_copy_read(self.handle, raw_offset_bytes, into)
+                let copied = ndl.zero_copy_read(self.handle, raw_offset_bytes, into);
+                (CopyPath::ZeroCopy, copied)
             }
-            Location::Device => copy::copy_out(self, offset_bytes, into),
-            Location::Host => self.mapping().and_then(|mapping| {
-                let outcome = mapping.read(self.raw_offset(offset_bytes), into);
-                crate::ndl::mapped(self.device.ndl.id(), outcome)
-            }),
+            Location::Device => (CopyPath::Staged, copy::copy_out(self, offset_bytes, into)),
+            Location::Host => {
+                let copied = self.mapping().and_then(|mapping| {
+                    let outcome = mapping.read(self.raw_offset(offset_bytes), into);
+                    crate::ndl::mapped(self.device.ndl.id(), outcome)
+                });
+                (CopyPath::Mapped, copied)
+            }
         };
         let copied = copied.map_err(RuntimeError::from);
-        self.tell_copied(CopyWay::Out, offset_bytes, size_bytes, &copied);
+        self.tell_copied((CopyWay::Out, path), range, &copied);
         copied
     }
 
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
-        let copied = match self.facts.location {
+        let range = (offset_bytes, bytes.len() as u64);
+        let (path, copied) = match self.facts.location {
+            Location::Host => {
+                let copied = self.mapping().and_then(|mapping| {
+                    let outcome = mapping.write(self.raw_offset(offset_bytes), bytes);
+                    crate::ndl::mapped(self.device.ndl.id(), outcome)
+                });
+                (CopyPath::Mapped, copied)
+            }
             Location::Device if self.device.copies_without_buffer() => {
                 let raw_offset_bytes = self.raw_offset(offset_bytes);
                 let threshold_bytes = self.device.bar4_wr_threshold_bytes().into();
                 let ndl = &self.device.ndl;
-                ndl.zero_copy_write(self.handle, raw_offset_bytes, bytes, threshold_bytes)
+                let copied =
+                    ndl.zero_copy_write(self.handle, raw_offset_bytes, bytes, threshold_bytes);
+                (CopyPath::ZeroCopy, copied)
             }
-            Location::Device => copy::copy_in(self, offset_bytes, bytes),
-            Location::Host => self.mapping().and_then(|mapping| {
-                let outcome = mapping.write(self.raw_offset(offset_bytes), bytes);
-                crate::ndl::mapped(self.device.ndl.id(), outcome)
-            }),
+            Location::Device => (CopyPath::Staged, copy::copy_in(self, offset_bytes, bytes)),
         };
         let copied = copied.map_err(RuntimeError::from);
-        self.tell_copied(CopyWay::In, offset_bytes, bytes.len() as u64, &copied);
+        self.tell_copied((CopyWay::In, path), range, &copied);
         copied
     }
 
@@ -106,7 +118,10 @@ impl Block {
             target_offset_bytes: target.raw_offset(target_offset_bytes),
             size_bytes,
         };
-        Ok(self.device.ndl.copy(&transfer)?)
+        let copied = self.device.ndl.copy(&transfer).map_err(RuntimeError::from);
+        let range = (target_offset_bytes, size_bytes);
+        target.tell_copied((CopyWay::In, CopyPath::Between), range, &copied);
+        copied
     }
 
     /// Fills bytes in bounds.
@@ -125,7 +140,10 @@ impl Block {
                 crate::ndl::mapped(ndl.id(), outcome)
             }),
         };
-        Ok(filled?)
+        let filled = filled.map_err(RuntimeError::from);
+        let range = (offset_bytes, size_bytes);
+        self.tell_copied((CopyWay::In, CopyPath::Filled), range, &filled);
+        filled
     }
 
     fn mapping(&self) -> Result<&Arc<dyn Mapping>, NdlError> {

@@ -2,7 +2,6 @@
 
 use glia_abi::event::{CopyPath, CopyWay, Event, Ids};
 use glia_abi::handle::Channel;
-use glia_abi::mem::Location;
 use glia_abi::nrt::NrtStatus;
 
 use super::AllocSpec;
@@ -65,25 +64,17 @@ impl Block {
         });
     }
 
-    /// A copy by the caller's own pages is told by the driver alone: no path of the runtime's events
-    /// names it.
-    pub(super) fn tell_copied(
+    /// The range is an offset in the allocation, and bytes.
+    pub(crate) fn tell_copied(
         &self,
-        way: CopyWay,
-        offset_bytes: u64,
-        size_bytes: u64,
+        (way, path): (CopyWay, CopyPath),
+        (offset_bytes, size_bytes): (u64, u64),
         copied: &Result<(), RuntimeError>,
     ) {
-        if self.facts.location == Location::Device && self.device.copies_without_buffer() {
-            return;
-        }
         self.device.tell(|| {
             let event = Event::Copied {
                 way,
-                path: match self.facts.location {
-                    Location::Device => CopyPath::Staged,
-                    Location::Host => CopyPath::Mapped,
-                },
+                path,
                 offset_bytes,
                 size_bytes,
                 status: status(copied),

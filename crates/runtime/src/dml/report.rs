@@ -9,6 +9,7 @@ use super::line::{Level, LogContext};
 use super::list;
 use super::size::printed;
 use super::table::{BankUsage, UsageTable, place};
+use crate::explanation::Explanation;
 
 /// Whose report's text it is to be: it has changed with the reference's versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -44,9 +45,10 @@ pub struct OomReport {
     pub core: CoreId,
     /// The HBM channel that had no room.
     pub channel: Channel,
-    /// Bytes that the driver was asked for.
+    /// Bytes that the caller asked for. (Where the runtime has to align by itself, it needs more, and
+    /// the reference names that sum and no alignment.)
     pub asked_bytes: u64,
-    /// The alignment it was asked for, 0 for none.
+    /// The alignment that the caller asked for, 0 for none.
     pub align_bytes: u64,
     /// What for.
     pub usage: MemUsage,
@@ -56,6 +58,9 @@ pub struct OomReport {
     pub lnc_size: u32,
     /// Who holds what, on all of the device.
     pub table: UsageTable,
+    /// Why there was no room, which the reference does not say; `None` where nobody can look into the
+    /// driver.
+    pub explanation: Option<Explanation>,
 }
 
 impl OomReport {
@@ -175,6 +180,7 @@ mod tests {
             hint: None,
             lnc_size: 1,
             table: sample(),
+            explanation: None,
         }
     }
 

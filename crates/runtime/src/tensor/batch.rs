@@ -5,10 +5,11 @@
 //! asked range by range, through the copy buffer.
 //!
 //! All is checked before any byte moves. A copy that the driver refuses later may have moved some.
-//! Batches tell no events of their own; the driver's events tell of them.
+//! Each range is told as an event; all of one command end alike.
 
 use std::sync::Arc;
 
+use glia_abi::event::{CopyPath, CopyWay};
 use glia_abi::ioctl::feature;
 use glia_abi::transport::Lent;
 
@@ -182,7 +183,12 @@ impl BatchCopy {
                 .map(|(offset_bytes, lent)| LentOp { offset_bytes, lent })
                 .collect(),
         });
-        let batches: Vec<_> = batches.filter(|batch| !batch.ops.is_empty()).collect();
+        let batches: Vec<_> = batches.collect();
+        let ranges = self.ranges(&batches);
+        let batches: Vec<_> = batches
+            .into_iter()
+            .filter(|batch| !batch.ops.is_empty())
+            .collect();
         let Some((block, _)) = self.blocks.first().filter(|_| !batches.is_empty()) else {
             return Ok(());
         };
@@ -193,7 +199,38 @@ impl BatchCopy {
         };
         let threshold_bytes = block.device().bar4_wr_threshold_bytes();
         let copied = ndl.zero_copy_lent(batches, to_device, threshold_bytes);
-        copied.map_err(|source| RuntimeError::Batch { direction, source })
+        let copied = copied.map_err(|source| RuntimeError::Batch { direction, source });
+        let way = match self.access {
+            Access::Write => CopyWay::In,
+            Access::Read => CopyWay::Out,
+        };
+        for (number, range) in ranges {
+            if let Some((block, _)) = self.blocks.get(number) {
+                block.tell_copied((way, CopyPath::ZeroCopy), range, &copied);
+            }
+        }
+        copied
+    }
+
+    /// What is to be told afterwards: for each range the number of its block, the offset in that, and
+    /// bytes. Nothing if nobody listens.
+    fn ranges(&self, batches: &[LentBatch<'_>]) -> Vec<(usize, (u64, u64))> {
+        let mut blocks = self.blocks.iter();
+        if !blocks.any(|(block, _)| block.device().is_heard()) {
+            return Vec::new();
+        }
+        let batches = self.blocks.iter().zip(batches).enumerate();
+        let ranges = batches.flat_map(|(number, ((_, begin_bytes), batch))| {
+            let ops = batch.ops.iter();
+            ops.map(move |op| {
+                let size = match &op.lent {
+                    Lent::In(bytes) => bytes.len(),
+                    Lent::Out(bytes) => bytes.len(),
+                };
+                (number, (begin_bytes + op.offset_bytes, size as u64))
+            })
+        });
+        ranges.collect()
     }
 }
 

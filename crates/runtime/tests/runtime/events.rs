@@ -6,12 +6,13 @@ use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
 use glia_abi::event::{CopyPath, CopyWay, Detail, Event, Ids, NameId, Sink};
 use glia_abi::handle::{Channel, CoreId, Pid};
-use glia_abi::ioctl;
+use glia_abi::ioctl::{self, feature};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::sched::Tick;
 use glia_abi::transport::Transport;
+use glia_runtime::tensor::{Fencing, WriteBatch, WriteOp, write_batches};
 use glia_runtime::{AllocSpec, Placement, Runtime, RuntimeConfig, Tensor};
 
 use crate::fake::{DEVICE, Fake, core};
@@ -164,6 +165,77 @@ fn host_memory_is_copied_through_a_mapping() {
             }
         ]
     ));
+}
+
+/// The ways and ranges of the copies that were told.
+fn copies(events: &[Event]) -> Vec<(CopyWay, CopyPath, u64, u64)> {
+    let copies = events.iter().filter_map(|event| match *event {
+        Event::Copied {
+            way,
+            path,
+            offset_bytes,
+            size_bytes,
+            status: NrtStatus::Success,
+        } => Some((way, path, offset_bytes, size_bytes)),
+        _ => None,
+    });
+    copies.collect()
+}
+
+#[test]
+fn host_memory_is_read_by_the_callers_pages_if_the_copy_buffer_is_not_to_be_used() {
+    let (fake, heard) = (Fake::new(Arch::V3), Heard::new(Detail::Batches));
+    fake.state().features |= feature::ZEROCOPY;
+    let config = RuntimeConfig {
+        sink: Arc::clone(&heard) as Arc<_>,
+        zero_copy: true,
+        ..RuntimeConfig::default()
+    };
+    let transport = Arc::clone(&fake) as Arc<dyn Transport>;
+    let runtime = Runtime::open(transport, &[DEVICE], config).unwrap();
+    let spec = AllocSpec {
+        location: Location::Host,
+        ..AllocSpec::device(64, MemUsage::Tensor)
+    };
+    let memory = runtime.allocate(core(0), &spec).unwrap();
+    memory.write(8, b"bytes").unwrap();
+    let mut back = [0; 5];
+    memory.read(8, &mut back).unwrap();
+    assert_eq!(&back, b"bytes");
+    let wanted = [
+        (CopyWay::In, CopyPath::Mapped, 8, 5),
+        (CopyWay::Out, CopyPath::ZeroCopy, 8, 5),
+    ];
+    assert_eq!(copies(&heard.events()), wanted);
+}
+
+#[test]
+fn fills_copies_and_batches_are_told_range_by_range() {
+    let (fake, heard) = (Fake::new(Arch::V3), Heard::new(Detail::Batches));
+    fake.state().features |= feature::ZEROCOPY;
+    let runtime = open(&fake, &heard);
+    let allocate = |name| Tensor::allocate(&runtime, core(0), Placement::Device, 1000, name);
+    let (source, target) = (allocate("a").unwrap(), allocate("b").unwrap());
+    source.fill(10, 20, 7).unwrap();
+    source.copy_to(10, &target, 500, 20).unwrap();
+    let view = target.slice(500, 100, "view").unwrap();
+    let ops = [(3, &b"abc"[..]), (9, b""), (50, b"de")];
+    let ops = ops.map(|(offset_bytes, bytes)| WriteOp {
+        offset_bytes,
+        bytes,
+    });
+    let batch = WriteBatch {
+        tensor: &view,
+        ops: &ops,
+    };
+    write_batches(&[batch], Fencing::Fenced).unwrap();
+    let wanted = [
+        (CopyWay::In, CopyPath::Filled, 10, 20),
+        (CopyWay::In, CopyPath::Between, 500, 20),
+        (CopyWay::In, CopyPath::ZeroCopy, 503, 3),
+        (CopyWay::In, CopyPath::ZeroCopy, 550, 2),
+    ];
+    assert_eq!(copies(&heard.events()), wanted);
 }
 
 #[test]

@@ -1,0 +1,563 @@
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! Why there was no room, on whole machines: every cause as a program meets it, and the set to free,
+//! freed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use glia::explain::explain;
+use glia::machine::{Machine, MachineConfig, Model};
+use glia_abi::arch::Scale;
+use glia_abi::fault::{FaultPoint, Faults};
+use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
+use glia_abi::mem::Location;
+use glia_abi::mem_usage::MemUsage;
+use glia_abi::params::ModuleParams;
+use glia_abi::transport::Transport;
+use glia_abi::usage::Category;
+use glia_device::HostConfig;
+use glia_runtime::dml::{Log, LogContext};
+use glia_runtime::explanation::{BankExplanation, Cause, Explanation, Owner};
+use glia_runtime::ndl::{self, ChunkSpec};
+use glia_runtime::{AllocSpec, Core, Dmem, Runtime, RuntimeConfig, RuntimeError, ScratchVariable};
+use proptest::prelude::*;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const DEVICE: DeviceId = DeviceId::new(0);
+const THIS: Pid = Pid::new(7);
+const OTHER: Pid = Pid::new(8);
+
+fn core(number: u32) -> Core {
+    Core {
+        device: DEVICE,
+        core: CoreId::new(number),
+    }
+}
+
+/// HBMs of 32 MiB: 16 are the driver's, 4 the small pool, 12 are left.
+fn small(model: Model) -> MachineConfig {
+    MachineConfig {
+        scale: Scale::RegionSize {
+            size_bytes: 32 * MIB,
+        },
+        params: ModuleParams {
+            mempool_small_pool_size: 4 * MIB,
+            ..ModuleParams::default()
+        },
+        ..MachineConfig::new(model)
+    }
+}
+
+/// A log that keeps each write.
+#[derive(Default)]
+struct Kept(Mutex<Vec<String>>);
+
+impl Log for Kept {
+    fn context(&self) -> LogContext {
+        LogContext {
+            time: "2026-Jan-02 03:04:05.678901".to_owned(),
+            pid: 7,
+            tid: 7,
+        }
+    }
+
+    fn write(&self, lines: &str) {
+        self.0.lock().unwrap().push(lines.to_owned());
+    }
+}
+
+impl Kept {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+fn try_open(machine: &Machine, pid: Pid, log: &Arc<Kept>) -> Result<Runtime, RuntimeError> {
+    let config = RuntimeConfig {
+        process: Some(pid),
+        log: Some(Arc::clone(log) as _),
+        contiguous_scratchpad: true,
+        lnc_size: 2,
+        ..RuntimeConfig::default()
+    };
+    Runtime::open(machine.process(pid) as Arc<_>, &[DEVICE], config)
+}
+
+fn open(machine: &Machine, pid: Pid) -> Runtime {
+    try_open(machine, pid, &Arc::default()).unwrap()
+}
+
+/// Memory of HBM 0, whichever core it is charged to.
+fn spec(size_bytes: u64, align_bytes: u64) -> AllocSpec<'static> {
+    AllocSpec {
+        align_bytes,
+        channel: Some(Channel::new(0)),
+        hint: Some("kv"),
+        ..AllocSpec::device(size_bytes, MemUsage::Tensor)
+    }
+}
+
+fn take(runtime: &Runtime, size_bytes: u64) -> Dmem {
+    runtime.allocate(core(0), &spec(size_bytes, 0)).unwrap()
+}
+
+fn refused(runtime: &Runtime, spec: &AllocSpec<'_>) -> RuntimeError {
+    runtime.allocate(core(0), spec).err().unwrap()
+}
+
+fn bank(error: &RuntimeError) -> &BankExplanation {
+    error.explanation().unwrap().bank().unwrap()
+}
+
+#[test]
+fn a_full_hbm_whose_neighbours_are_empty_is_the_wrong_one() {
+    for model in Model::ALL {
+        let machine = Machine::new(small(model)).unwrap();
+        let runtime = open(&machine, THIS);
+        let _full = take(&runtime, 12 * MIB);
+
+        let error = refused(&runtime, &spec(5 * MIB, 0));
+
+        let found = bank(&error);
+        assert_eq!(found.cause, Cause::WrongBank, "{model:?}");
+        assert_eq!(
+            (found.usable_bytes, found.most_bytes),
+            (4 * MIB, Some(12 * MIB))
+        );
+        let others = found.banks.iter().skip(1);
+        assert!(
+            others
+                .clone()
+                .all(|bank| bank.has_room && bank.free_bytes == 16 * MIB)
+        );
+        assert_eq!(
+            found.device_free_bytes,
+            4 * MIB + 16 * MIB * others.len() as u64
+        );
+    }
+}
+
+#[test]
+fn a_full_device_wants_capacity() {
+    let machine = Machine::new(small(Model::Trn1)).unwrap();
+    let runtime = open(&machine, THIS);
+    let _here = take(&runtime, 12 * MIB);
+    let _there = runtime
+        .allocate(core(1), &AllocSpec::device(12 * MIB, MemUsage::Weight))
+        .unwrap();
+    let error = refused(&runtime, &spec(5 * MIB, 0));
+    assert_eq!(bank(&error).cause, Cause::Capacity);
+    let error = refused(&runtime, &spec(13 * MIB, 0));
+    assert_eq!(
+        (bank(&error).cause, bank(&error).opening.is_none()),
+        (Cause::Capacity, true)
+    );
+}
+
+#[test]
+fn pieces_of_enough_bytes_are_fragmentation_and_the_neighbour_is_named() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let (runtime, neighbour) = (open(&machine, THIS), open(&machine, OTHER));
+    let first = take(&runtime, 4 * MIB);
+    let foreign = neighbour.allocate(core(1), &spec(2 * MIB, 0)).unwrap();
+    let second = take(&runtime, 4 * MIB);
+    let model = runtime.load_model(core(0), "a.neff").unwrap();
+    let weights = AllocSpec {
+        hint: Some("layer.3"),
+        ..AllocSpec::device(2 * MIB - 100, MemUsage::Weight)
+    };
+    let _weights = model.allocate(&weights).unwrap();
+    drop((first, second));
+
+    let error = refused(&runtime, &spec(6 * MIB, 0));
+
+    let found = bank(&error);
+    assert_eq!(found.cause, Cause::Fragmentation);
+    // Either would do; the neighbour's lies lower.
+    let [block] = &found.opening.as_ref().unwrap().blocks[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        (block.owner, block.core),
+        (Owner::Other(OTHER), CoreId::new(1))
+    );
+    assert_eq!(
+        (block.span.start(), block.allocation.is_none()),
+        (foreign.pa(), true)
+    );
+    let [own] = &found.own_opening.as_ref().unwrap().blocks[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        (own.name(), own.usage()),
+        (Some("layer.3"), Some(MemUsage::Weight))
+    );
+    assert_eq!((own.model(), own.allocations_since), (Some(model.id()), 0));
+    assert_eq!(found.neighbour_bytes(), 2 * MIB);
+    assert_eq!(
+        (found.charged_bytes, found.rounded_bytes),
+        (2 * MIB - 100, 2 * MIB)
+    );
+}
+
+#[test]
+fn holes_at_the_wrong_addresses_want_alignment() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let runtime = open(&machine, THIS);
+    let _first = take(&runtime, MIB);
+    // 11 MiB are free from 17 MiB on, of which 24 MiB is a multiple of 8.
+    let error = refused(&runtime, &spec(5 * MIB, 8 * MIB));
+    let found = bank(&error);
+    assert_eq!(found.cause, Cause::Alignment);
+    assert_eq!(
+        (found.largest_hole_bytes, found.largest_fit_bytes),
+        (11 * MIB, Some(4 * MIB))
+    );
+    assert_eq!(error.oom().unwrap().align_bytes, 8 * MIB);
+}
+
+#[test]
+fn free_bytes_on_both_sides_of_the_border_are_the_wrong_pools() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let runtime = open(&machine, THIS);
+    let _most = take(&runtime, 9 * MIB);
+    let error = refused(&runtime, &spec(5 * MIB, 0));
+    assert_eq!(
+        (bank(&error).cause, bank(&error).usable_bytes),
+        (Cause::WrongPool, 7 * MIB)
+    );
+}
+
+#[test]
+fn an_alignment_beyond_the_drivers_is_told_as_it_was_asked_for() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let runtime = open(&machine, THIS);
+    let error = refused(&runtime, &spec(MIB, 4 << 30));
+    let report = error.oom().unwrap();
+    assert_eq!((report.asked_bytes, report.align_bytes), (MIB, 4 << 30));
+    let found = bank(&error);
+    assert_eq!(
+        (found.cause, found.needed_bytes),
+        (Cause::Capacity, MIB + (4 << 30))
+    );
+}
+
+/// HBMs of 512 MiB, for pages of 64 MiB.
+fn with_pages() -> Machine {
+    Machine::new(MachineConfig {
+        scale: Scale::RegionSize {
+            size_bytes: 512 * MIB,
+        },
+        ..small(Model::Trn2)
+    })
+    .unwrap()
+}
+
+fn reserve(runtime: &Runtime, mib: u64) -> Result<glia_runtime::Model, RuntimeError> {
+    let model = runtime.load_model(core(0), "a.neff")?;
+    let variable = ScratchVariable {
+        offset_bytes: 0,
+        size_bytes: mib * MIB,
+    };
+    model.reserve_scratchpad(&[variable]).map(|_| model)
+}
+
+#[test]
+fn a_block_at_the_place_of_the_next_scratchpad_page_is_named() {
+    let machine = with_pages();
+    let log = Arc::new(Kept::default());
+    let runtime = try_open(&machine, THIS, &log).unwrap();
+    let low = take(&runtime, 350 * MIB);
+    let blocks = [take(&runtime, 30 * MIB), take(&runtime, 20 * MIB)];
+    drop(low);
+
+    let error = reserve(&runtime, 192).err().unwrap();
+
+    let found = bank(&error);
+    assert_eq!(found.cause, Cause::ScratchpadPlace);
+    let starts = found
+        .opening
+        .as_ref()
+        .unwrap()
+        .blocks
+        .iter()
+        .map(|block| block.span.start());
+    assert_eq!(starts.collect::<Vec<_>>(), blocks.each_ref().map(Dmem::pa));
+    let [message] = &log.take()[..] else {
+        panic!("one message");
+    };
+    assert!(
+        message.contains("WARN  TDRV:tdrv_scratchpad_reserve"),
+        "{message}"
+    );
+    assert!(message.contains("Why: the next page of the contiguous scratchpad"));
+    drop(blocks);
+    reserve(&runtime, 192).unwrap();
+}
+
+#[test]
+fn scratchpad_pages_freed_out_of_order_are_to_be_freed_all() {
+    let machine = with_pages();
+    let runtime = open(&machine, THIS);
+    let device = ndl::Device::open(machine.process(OTHER) as Arc<_>, DEVICE).unwrap();
+    let page = ChunkSpec {
+        size_bytes: 64 * MIB,
+        align_bytes: 0,
+        location: Location::Device,
+        channel: Channel::new(0),
+        core: CoreId::new(0),
+        category: Category::CONTIGUOUS_SCRATCHPAD_DEVICE,
+    };
+    let [first, second, third] = [(); 3].map(|()| device.allocate(&page).unwrap());
+    device.free(first).unwrap();
+
+    let error = reserve(&runtime, 64).err().unwrap();
+
+    let found = bank(&error);
+    assert_eq!(found.cause, Cause::ScratchpadOrder);
+    let blocks = found.opening.as_ref().unwrap().blocks.iter();
+    let starts: Vec<_> = blocks.map(|block| block.span.start()).collect();
+    let at = |handle: McHandle| device.physical_address(handle).unwrap();
+    assert_eq!(starts, [at(third), at(second)]);
+    for handle in [third, second] {
+        device.free(handle).unwrap();
+    }
+    reserve(&runtime, 64).unwrap();
+}
+
+#[test]
+fn host_memory_is_told_apart_and_its_holders_are_named() {
+    let host = HostConfig {
+        arena_size_bytes: 256 * MIB,
+        ..HostConfig::default()
+    };
+    let machine = Machine::new(MachineConfig {
+        host,
+        ..small(Model::Trn1)
+    })
+    .unwrap();
+    let log = Arc::new(Kept::default());
+    let runtime = try_open(&machine, THIS, &log).unwrap();
+    let on_host = |size_bytes| AllocSpec {
+        location: Location::Host,
+        ..AllocSpec::device(size_bytes, MemUsage::Generic)
+    };
+    let _held = runtime.allocate(core(0), &on_host(64 * MIB)).unwrap();
+
+    let error = refused(&runtime, &on_host(200 * MIB));
+
+    let Some(Explanation::Host(found)) = error.explanation() else {
+        panic!("{error:?}");
+    };
+    assert_eq!(found.asked_bytes, 200 * MIB);
+    // With the copy buffers of two cores.
+    assert_eq!(
+        (found.holders[0].owner, found.holders[0].bytes),
+        (Owner::This, 68 * MIB)
+    );
+    assert_eq!(
+        found.held_bytes,
+        found.holders.iter().map(|share| share.bytes).sum::<u64>()
+    );
+    assert_eq!(found.reserve_largest_bytes(), 2 * MIB);
+    let [message] = &log.take()[..] else {
+        panic!("one message");
+    };
+    assert!(
+        message.contains("Failed to allocate HOST memory"),
+        "{message}"
+    );
+    assert!(message.contains("Why: the host has no 200.000MB in one piece"));
+}
+
+/// One kind of thing fails while it is armed.
+struct Failing(FaultPoint, AtomicU32);
+
+impl Faults for Failing {
+    fn is_armed(&self) -> bool {
+        self.1.load(Ordering::Relaxed) > 0
+    }
+
+    fn strikes(&self, point: FaultPoint) -> bool {
+        self.is_armed() && point == self.0
+    }
+}
+
+fn failing(point: FaultPoint) -> (Machine, Arc<Failing>) {
+    let faults = Arc::new(Failing(point, AtomicU32::new(0)));
+    let machine = Machine::new(MachineConfig {
+        faults: Arc::clone(&faults) as _,
+        ..small(Model::Trn2)
+    });
+    (machine.unwrap(), faults)
+}
+
+#[test]
+fn a_handle_table_that_goes_down_is_no_want_of_memory() {
+    let (machine, faults) = failing(FaultPoint::HandleCell);
+    let log = Arc::new(Kept::default());
+    let runtime = try_open(&machine, THIS, &log).unwrap();
+    let _live = take(&runtime, MIB);
+    faults.1.store(1, Ordering::Relaxed);
+
+    let error = refused(&runtime, &spec(MIB, 0));
+
+    let Some(Explanation::Handles(found)) = error.explanation() else {
+        panic!("{error:?}");
+    };
+    assert!(found.is_down);
+    assert_eq!(found.handles_max, 4_194_302);
+    // The tensor, and a copy buffer for each core.
+    assert_eq!(
+        (found.holders[0].owner, found.holders[0].blocks),
+        (Owner::This, 9)
+    );
+    assert!(log.take()[0].contains("Why: the handle table of nd 0 is down."));
+}
+
+#[test]
+fn the_seventeenth_process_is_told_who_has_the_slots() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let first = open(&machine, THIS);
+    let _tensor = take(&first, 3 * MIB);
+    let others: Vec<_> = (20..35).map(|pid| machine.process(Pid::new(pid))).collect();
+    for process in &others {
+        process
+            .open(DEVICE, glia_abi::transport::OpenMode::ReadWrite)
+            .unwrap();
+    }
+    let log = Arc::new(Kept::default());
+
+    let error = try_open(&machine, Pid::new(99), &log).err().unwrap();
+
+    let Some(Explanation::Slots(found)) = error.explanation() else {
+        panic!("{error:?}");
+    };
+    assert_eq!((found.slots, found.holders.len()), (16, 16));
+    let holder = found.holders[0];
+    assert_eq!((holder.process.pid, holder.device_bytes), (THIS, 3 * MIB));
+    assert_eq!(holder.host_bytes, 16 * MIB);
+    let text = log.take().concat();
+    assert!(
+        text.contains("Why: all 16 attach slots of nd 0 are taken"),
+        "{text}"
+    );
+    assert_eq!(error.status().name(), "NRT_FAILURE");
+}
+
+#[test]
+fn a_refusal_for_another_reason_does_not_blame_memory() {
+    let (machine, faults) = failing(FaultPoint::ChunkRecord);
+    let runtime = open(&machine, THIS);
+    faults.1.store(1, Ordering::Relaxed);
+    let error = refused(&runtime, &spec(MIB, 0));
+    assert_eq!(bank(&error).cause, Cause::Passing);
+    faults.1.store(0, Ordering::Relaxed);
+    let error = refused(&runtime, &spec(0, 0));
+    assert_eq!(bank(&error).cause, Cause::ZeroSize);
+}
+
+#[test]
+fn who_does_not_want_to_know_is_not_told() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let config = RuntimeConfig {
+        explain_oom: false,
+        ..RuntimeConfig::default()
+    };
+    let runtime = Runtime::open(machine.process(THIS) as Arc<_>, &[DEVICE], config).unwrap();
+    let error = refused(&runtime, &spec(64 * MIB, 0));
+    assert!(error.oom().is_some() && error.explanation().is_none());
+}
+
+/// The report and why are one message, and the report reads as before.
+#[test]
+fn a_log_with_explanations_is_read_like_one_without() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let log = Arc::new(Kept::default());
+    let runtime = try_open(&machine, THIS, &log).unwrap();
+    let blocks: Vec<Dmem> = (0..12).map(|_| take(&runtime, MIB)).collect();
+    let _kept: Vec<&Dmem> = blocks.iter().collect();
+    let error = refused(&runtime, &spec(9 * MIB, 2 * MIB));
+
+    let [message] = &log.take()[..] else {
+        panic!("one message");
+    };
+    let words = error.explanation().unwrap().words();
+    assert!(message.ends_with(&words), "{message}");
+    assert!(words.lines().count() <= 20);
+    let read = |text: &str| {
+        let mut reports = Vec::new();
+        let (file, read) = explain(text.as_bytes(), "log", |report| {
+            reports.push(report);
+            Ok(())
+        });
+        read.unwrap();
+        assert!(file.unread.is_empty(), "{:?}", file.unread);
+        reports
+    };
+    let without = &message[..message.find("explain_dev_mem").unwrap()];
+    let without = &without[..=without.rfind('\n').unwrap()];
+    let (with, without) = (read(message), read(without));
+    assert_eq!((with.len(), with[0].unread.len()), (1, 0));
+    assert_eq!(with, without);
+    // A second failure behind it is a report of its own.
+    let _ = refused(&runtime, &spec(9 * MIB, 0));
+    let two = format!("{message}{}", log.take()[0]);
+    assert_eq!(read(&two).len(), 2);
+}
+
+/// Two processes fill HBM 0 in some order and leave holes; a request that is refused then succeeds
+/// once what the explanation names is freed, and nothing else.
+fn free_what_is_named(model: Model, sizes: &[(u64, bool, bool)], wants: &[(u64, u32)]) {
+    let machine = Machine::new(small(model)).unwrap();
+    let both = [open(&machine, THIS), open(&machine, OTHER)];
+    let mut live = BTreeMap::new();
+    let mut dead = Vec::new();
+    for &(pages, is_foreign, is_kept) in sizes {
+        let runtime = &both[usize::from(is_foreign)];
+        match runtime.allocate(core(0), &spec(pages * 16 * KIB, 0)) {
+            Ok(block) if is_kept => drop(live.insert(block.pa(), block)),
+            Ok(block) => dead.push(block),
+            Err(_) => {}
+        }
+    }
+    drop(dead);
+    for &(pages, align_bits) in wants {
+        let wanted = spec(pages * 16 * KIB, 1 << align_bits);
+        let Err(error) = both[0].allocate(core(0), &wanted) else {
+            continue;
+        };
+        let found = bank(&error);
+        let driver = machine.driver().memory(DEVICE).unwrap();
+        let largest = driver.largest_aligned_fit(Channel::new(0), 1 << align_bits);
+        assert_eq!(found.largest_fit_bytes, Some(largest));
+        let Some(opening) = &found.opening else {
+            assert!(found.most_bytes.unwrap() < found.needed_bytes);
+            continue;
+        };
+        for block in &opening.blocks {
+            let freed = live.remove(&block.span.start()).unwrap();
+            assert_eq!(
+                freed.size_bytes().next_multiple_of(4096),
+                block.span.size_bytes()
+            );
+        }
+        let block = both[0].allocate(core(0), &wanted).unwrap();
+        live.insert(block.pa(), block);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn freeing_exactly_what_is_named_lets_the_same_request_succeed(
+        model in proptest::sample::select(&Model::ALL[..]),
+        sizes in proptest::collection::vec((1..80_u64, any::<bool>(), any::<bool>()), 20..80),
+        wants in proptest::collection::vec((1..700_u64, 0..23_u32), 1..12),
+    ) {
+        free_what_is_named(model, &sizes, &wants);
+    }
+}

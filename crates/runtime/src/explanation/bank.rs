@@ -1,0 +1,528 @@
+//! Why an HBM had no room.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use glia_abi::PAGE_SIZE_BYTES;
+use glia_abi::addr::{BusAddr, Span};
+use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
+use glia_abi::insight::{ChannelSnapshot, ChunkFacts, PoolSnapshot};
+use glia_abi::mem_usage::MemUsage;
+use glia_abi::usage::Category;
+
+use super::cause::Cause;
+use super::evict::{self, Filling, Place};
+use super::holes::{Align, Bank, Fit, Pool, PoolPart, granule_bytes};
+use super::scratchpad::Pages;
+use crate::dml::{Allocation, ModelId};
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The device.
+    pub device: DeviceId,
+    /// The core that it was for.
+    pub core: CoreId,
+    /// The HBM channel that had no room.
+    pub channel: Channel,
+    /// Bytes that the caller asked for.
+    pub asked_bytes: u64,
+    /// The alignment that the caller asked for, 0 for none.
+    pub align_bytes: u64,
+    /// Bytes that the driver was asked for: more, where the runtime has to align by itself.
+    pub driver_bytes: u64,
+    /// The alignment that the driver was asked for, 0 for none.
+    pub driver_align_bytes: u64,
+    /// What for.
+    pub usage: MemUsage,
+    /// What the caller calls it.
+    pub hint: Option<String>,
+    /// Whether it is a page of the contiguous scratchpad, for which there is one place.
+    pub is_scratchpad_page: bool,
+}
+
+/// Whose a block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// This process.
+    This,
+    /// Another process.
+    Other(Pid),
+    /// The driver, which does not give it back.
+    Driver,
+}
+
+/// A block in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Its bytes, in whole pages.
+    pub span: Span<BusAddr>,
+    /// Whose it is.
+    pub owner: Owner,
+    /// The core that it is charged to.
+    pub core: CoreId,
+    /// What it is for, as far as the driver knows.
+    pub category: Category,
+    /// What the runtime knows of it, which it does of its own blocks only: usage, model, name, bytes
+    /// that it asked for.
+    pub allocation: Option<Arc<Allocation>>,
+    /// Where it was asked for, by the driver's word; "unknown" if nobody said.
+    pub site: Arc<str>,
+    /// Allocations that the device has made since: its age.
+    pub allocations_since: u64,
+}
+
+/// A place that would do, and what must be freed for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// Where the request would then fit. (The driver may choose a lower place, if freeing joins
+    /// holes there.)
+    pub at: BusAddr,
+    /// Bytes of all blocks.
+    pub freed_bytes: u64,
+    /// What must be freed, by address.
+    pub blocks: Vec<Block>,
+}
+
+/// A pool of the HBM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolRoom {
+    /// Which.
+    pub part: PoolPart,
+    /// All its bytes.
+    pub size_bytes: u64,
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// How many holes they are in.
+    pub holes: u64,
+    /// Bytes of the largest.
+    pub largest_hole_bytes: u64,
+}
+
+/// What one owner holds on the HBM, charged to one core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// Who.
+    pub owner: Owner,
+    /// The core.
+    pub core: CoreId,
+    /// Bytes, in whole pages.
+    pub bytes: u64,
+    /// In how many blocks.
+    pub blocks: u64,
+}
+
+/// How full an HBM is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BankRoom {
+    /// Which.
+    pub channel: Channel,
+    /// The cores whose memory is there by default.
+    pub cores: Vec<CoreId>,
+    /// All its bytes.
+    pub size_bytes: u64,
+    /// Free bytes.
+    pub free_bytes: u64,
+    /// Bytes of the largest hole.
+    pub largest_hole_bytes: u64,
+    /// Whether the request would fit there now.
+    pub has_room: bool,
+}
+
+/// Why an HBM had no room, computed from the driver's pools and the runtime's ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BankExplanation {
+    /// What was asked for.
+    pub request: Request,
+    /// This process, if the runtime knows its number.
+    pub process: Option<Pid>,
+    /// Why there was no room.
+    pub cause: Cause,
+    /// Bytes that the pool must find in one piece: what the driver was asked for, in whole granules.
+    pub needed_bytes: u64,
+    /// Free bytes of the pools that may serve the request.
+    pub usable_bytes: u64,
+    /// Free bytes of all of the device's HBM.
+    pub device_free_bytes: u64,
+    /// Bytes of the largest hole in the pools that may serve it.
+    pub largest_hole_bytes: u64,
+    /// The most bytes that would fit at the alignment without freeing anything; `None` for an
+    /// alignment that is no power of two, and for a scratchpad page.
+    pub largest_fit_bytes: Option<u64>,
+    /// The most that one block of the alignment can ever have here: with everything freed that can
+    /// be. `None` as before.
+    pub most_bytes: Option<u64>,
+    /// The pools of the HBM.
+    pub pools: Vec<PoolRoom>,
+    /// The place of the next scratchpad page, if that was asked for and there is one.
+    pub page_at: Option<BusAddr>,
+    /// What to free: fewest bytes, then fewest blocks, then the lowest place. `None` if freeing does
+    /// not help, or is not needed.
+    pub opening: Option<Opening>,
+    /// The same with blocks of this process alone, where that is something else.
+    pub own_opening: Option<Opening>,
+    /// Who holds the HBM, most bytes first.
+    pub holders: Vec<Holder>,
+    /// All HBMs of the device.
+    pub banks: Vec<BankRoom>,
+    /// Bytes that this process has asked for on the HBM,
+    pub charged_bytes: u64,
+    /// and bytes that the pools have taken for that, in whole granules.
+    pub rounded_bytes: u64,
+}
+
+/// What is known of this process.
+pub(crate) struct Own<'a> {
+    pub(crate) process: Option<Pid>,
+    /// Its live device memory, by address, which stands beside so that a search need not look into
+    /// each.
+    pub(crate) blocks: &'a [(BusAddr, Arc<Allocation>)],
+}
+
+impl Own<'_> {
+    fn find(&self, chunk: &ChunkFacts) -> Option<&Arc<Allocation>> {
+        let at = chunk.span.start();
+        let found = self.blocks.binary_search_by_key(&at, |(at, _)| *at);
+        let (_, block) = self.blocks.get(found.ok()?)?;
+        // One that has just gone may have left its address to another.
+        let bytes = block
+            .allocated_bytes
+            .checked_next_multiple_of(PAGE_SIZE_BYTES);
+        let is_it = bytes == Some(chunk.span.size_bytes()) && block.core == chunk.core;
+        is_it.then_some(block)
+    }
+
+    pub(crate) fn owner(&self, chunk: &ChunkFacts) -> Owner {
+        let is_own = match self.process {
+            Some(pid) => chunk.owner == pid,
+            None => self.find(chunk).is_some(),
+        };
+        match is_own {
+            true => Owner::This,
+            false if chunk.owner == Pid::default() => Owner::Driver,
+            false => Owner::Other(chunk.owner),
+        }
+    }
+}
+
+/// Whether somebody can free it: the driver keeps its own, and what has no handle cannot be named.
+fn can_be_freed(chunk: &ChunkFacts) -> bool {
+    chunk.owner != Pid::default() && chunk.handle.is_some()
+}
+
+impl BankExplanation {
+    /// `None` if the snapshot has no such channel.
+    pub(crate) fn new(
+        snapshot: &PoolSnapshot,
+        request: Request,
+        own: &Own<'_>,
+        cores_of: impl Fn(Channel) -> Vec<CoreId>,
+    ) -> Option<Self> {
+        let mut channels = snapshot.channels.iter();
+        let channel = channels.find(|one| one.channel == request.channel)?;
+        let look = Look::new(snapshot, channel, &request);
+        let banks: Vec<BankRoom> = snapshot
+            .channels
+            .iter()
+            .map(|channel| BankRoom::new(snapshot, channel, &request, &cores_of))
+            .collect();
+        let others = banks.iter().filter(|bank| bank.channel != request.channel);
+        let is_elsewhere = others.clone().any(|bank| bank.has_room);
+        let cause = look.cause(is_elsewhere);
+        let filled = look.filled();
+        let place = match cause {
+            Cause::Passing | Cause::ZeroSize => None,
+            _ => look.least(&filled, can_be_freed),
+        };
+        let opening = place.map(|(pool, place)| Opening::new(&pool, &place, snapshot, own));
+        let is_mixed = |opening: &Opening| {
+            let mut blocks = opening.blocks.iter();
+            blocks.any(|block| block.owner != Owner::This)
+        };
+        let own_opening = opening.as_ref().filter(|opening| is_mixed(opening));
+        let own_opening = own_opening.and_then(|_| {
+            let is_own = |chunk: &ChunkFacts| own.owner(chunk) == Owner::This;
+            let (pool, place) =
+                look.least(&filled, |chunk| can_be_freed(chunk) && is_own(chunk))?;
+            Some(Opening::new(&pool, &place, snapshot, own))
+        });
+        let granule_bytes = granule_bytes(snapshot);
+        let mine = own.blocks.iter().map(|(_, block)| block);
+        let mine = mine.filter(|block| block.channel == request.channel);
+        let (mut charged_bytes, mut rounded_bytes) = (0_u64, 0_u64);
+        for block in mine {
+            let rounded = block
+                .allocated_bytes
+                .checked_next_multiple_of(granule_bytes);
+            charged_bytes = charged_bytes.saturating_add(block.allocated_bytes);
+            rounded_bytes = rounded_bytes.saturating_add(rounded.unwrap_or(u64::MAX));
+        }
+        Some(Self {
+            process: own.process,
+            cause,
+            needed_bytes: look.fit.size_bytes,
+            usable_bytes: look.pools().map(|pool| pool.free_bytes()).sum(),
+            device_free_bytes: banks.iter().map(|bank| bank.free_bytes).sum(),
+            largest_hole_bytes: look.largest_hole_bytes(),
+            largest_fit_bytes: look.largest_fit_bytes(),
+            most_bytes: look.most_bytes(&filled),
+            pools: look.bank.pools().map(|pool| PoolRoom::new(&pool)).collect(),
+            page_at: look
+                .page()
+                .and_then(|pages| pages.next_at())
+                .map(BusAddr::new),
+            opening,
+            own_opening,
+            holders: holders(channel, own),
+            banks,
+            charged_bytes,
+            rounded_bytes,
+            request,
+        })
+    }
+
+    /// Bytes of the HBM that other cores than the request's hold: the neighbours' share.
+    #[must_use]
+    pub fn neighbour_bytes(&self) -> u64 {
+        let is_neighbour =
+            |holder: &&Holder| holder.owner != Owner::Driver && holder.core != self.request.core;
+        let neighbours = self.holders.iter().filter(is_neighbour);
+        neighbours.map(|holder| holder.bytes).sum()
+    }
+
+    /// How full the request's HBM is.
+    pub(super) fn bank(&self) -> Option<&BankRoom> {
+        let mut banks = self.banks.iter();
+        banks.find(|bank| bank.channel == self.request.channel)
+    }
+}
+
+/// A pool, and what lies between its holes.
+struct Filled<'a> {
+    pool: Pool<'a>,
+    fillings: Vec<Filling>,
+}
+
+/// A request and a bank that it is looked for in.
+struct Look<'a> {
+    bank: Bank<'a>,
+    fit: Fit,
+    is_scratchpad_page: bool,
+}
+
+impl<'a> Look<'a> {
+    fn new(snapshot: &PoolSnapshot, channel: &'a ChannelSnapshot, request: &Request) -> Self {
+        let pages_bytes = request
+            .driver_bytes
+            .checked_next_multiple_of(PAGE_SIZE_BYTES);
+        let granule_bytes = granule_bytes(snapshot);
+        let needed_bytes =
+            pages_bytes.and_then(|bytes| bytes.checked_next_multiple_of(granule_bytes));
+        Self {
+            bank: Bank::new(snapshot, channel),
+            fit: Fit {
+                size_bytes: needed_bytes.unwrap_or(u64::MAX),
+                align: match request.is_scratchpad_page {
+                    true => Align::None,
+                    false => Align::new(request.driver_align_bytes),
+                },
+            },
+            is_scratchpad_page: request.is_scratchpad_page,
+        }
+    }
+
+    /// The pools that may serve it.
+    fn pools(&self) -> impl Iterator<Item = Pool<'a>> {
+        let is_page = self.is_scratchpad_page;
+        let pools = self.bank.pools();
+        pools.filter(move |pool| !is_page || pool.part == PoolPart::Main)
+    }
+
+    fn page(&self) -> Option<Pages<'a>> {
+        self.is_scratchpad_page
+            .then(|| Pages::new(self.bank.main(), self.fit.size_bytes))
+    }
+
+    fn has_room(&self) -> bool {
+        match self.page() {
+            Some(page) => page.has_room(),
+            None => self.bank.has_room(self.fit),
+        }
+    }
+
+    fn largest_hole_bytes(&self) -> u64 {
+        let largest = self.pools().filter_map(|pool| pool.largest(Align::None));
+        largest.max().unwrap_or(0)
+    }
+
+    fn largest_fit_bytes(&self) -> Option<u64> {
+        match self.is_scratchpad_page {
+            true => None,
+            false => self.bank.largest_bytes(self.fit.align),
+        }
+    }
+
+    /// What fills the pools that may serve it.
+    fn filled(&self) -> Vec<Filled<'a>> {
+        let pools = self.pools();
+        pools
+            .map(|pool| Filled {
+                fillings: evict::fillings(&pool),
+                pool,
+            })
+            .collect()
+    }
+
+    fn most_bytes(&self, filled: &[Filled<'a>]) -> Option<u64> {
+        if self.is_scratchpad_page || matches!(self.fit.align, Align::Mask(_)) {
+            return None;
+        }
+        let most = filled.iter().map(|Filled { pool, fillings }| {
+            evict::most_bytes(pool, fillings, self.fit.align, can_be_freed)
+        });
+        most.max()
+    }
+
+    fn cause(&self, is_elsewhere: bool) -> Cause {
+        let needed_bytes = self.fit.size_bytes;
+        if needed_bytes == 0 {
+            return Cause::ZeroSize;
+        }
+        if self.has_room() {
+            return Cause::Passing;
+        }
+        let mut free = self.pools().map(|pool| pool.free_bytes());
+        if free.any(|free_bytes| free_bytes >= needed_bytes) {
+            return match self.page() {
+                Some(page) if page.is_out_of_order() => Cause::ScratchpadOrder,
+                Some(_) => Cause::ScratchpadPlace,
+                None if self.largest_hole_bytes() >= needed_bytes => Cause::Alignment,
+                None => Cause::Fragmentation,
+            };
+        }
+        let usable_bytes: u64 = self.pools().map(|pool| pool.free_bytes()).sum();
+        match is_elsewhere {
+            _ if usable_bytes >= needed_bytes => Cause::WrongPool,
+            true => Cause::WrongBank,
+            false => Cause::Capacity,
+        }
+    }
+
+    /// The best place, and its pool.
+    fn least(
+        &self,
+        filled: &[Filled<'a>],
+        may: impl Fn(&ChunkFacts) -> bool,
+    ) -> Option<(Pool<'a>, Place)> {
+        if let Some(page) = self.page() {
+            return Some((self.bank.main(), page.in_the_way(may)?));
+        }
+        let places = filled.iter().filter_map(|Filled { pool, fillings }| {
+            let place = evict::least(pool, fillings, self.fit, &may)?;
+            Some((*pool, place))
+        });
+        places.min_by_key(|(_, place)| place.cost())
+    }
+}
+
+impl Opening {
+    fn new(pool: &Pool<'_>, place: &Place, snapshot: &PoolSnapshot, own: &Own<'_>) -> Self {
+        let chunks = place.chunks.iter();
+        let chunks = chunks.filter_map(|&number| pool.chunks.get(number));
+        Self {
+            at: BusAddr::new(place.at),
+            freed_bytes: place.bytes,
+            blocks: chunks
+                .map(|chunk| Block::new(chunk, snapshot, own))
+                .collect(),
+        }
+    }
+}
+
+impl Block {
+    fn new(chunk: &ChunkFacts, snapshot: &PoolSnapshot, own: &Own<'_>) -> Self {
+        let owner = own.owner(chunk);
+        let is_own = owner == Owner::This;
+        Self {
+            span: chunk.span,
+            owner,
+            core: chunk.core,
+            category: chunk.category,
+            allocation: own.find(chunk).filter(|_| is_own).cloned(),
+            site: Arc::clone(&chunk.site),
+            allocations_since: snapshot
+                .births
+                .saturating_sub(chunk.birth.saturating_add(1)),
+        }
+    }
+
+    /// What it is for; `None` where only the driver's category is known.
+    #[must_use]
+    pub fn usage(&self) -> Option<MemUsage> {
+        Some(self.allocation.as_ref()?.usage)
+    }
+
+    /// The model that owns it, if this process knows of one.
+    #[must_use]
+    pub fn model(&self) -> Option<ModelId> {
+        self.allocation.as_ref()?.model
+    }
+
+    /// What this process calls it, if it does.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.allocation.as_ref()?.hint.as_deref()
+    }
+}
+
+impl PoolRoom {
+    fn new(pool: &Pool<'_>) -> Self {
+        Self {
+            part: pool.part,
+            size_bytes: pool.size_bytes(),
+            free_bytes: pool.free_bytes(),
+            holes: pool.holes.len() as u64,
+            largest_hole_bytes: pool.largest(Align::None).unwrap_or(0),
+        }
+    }
+}
+
+impl BankRoom {
+    fn new(
+        snapshot: &PoolSnapshot,
+        channel: &ChannelSnapshot,
+        request: &Request,
+        cores_of: impl Fn(Channel) -> Vec<CoreId>,
+    ) -> Self {
+        let look = Look::new(snapshot, channel, request);
+        Self {
+            channel: channel.channel,
+            cores: cores_of(channel.channel),
+            size_bytes: channel.region.size_bytes(),
+            free_bytes: look.bank.free_bytes(),
+            largest_hole_bytes: look.bank.largest_hole_bytes(),
+            has_room: look.has_room(),
+        }
+    }
+}
+
+/// Who holds a bank, most bytes first.
+fn holders(channel: &ChannelSnapshot, own: &Own<'_>) -> Vec<Holder> {
+    let mut by_owner: BTreeMap<(Owner, CoreId), (u64, u64)> = BTreeMap::new();
+    for chunk in &channel.chunks {
+        let held = by_owner.entry((own.owner(chunk), chunk.core)).or_default();
+        held.0 = held.0.saturating_add(chunk.span.size_bytes());
+        held.1 += 1;
+    }
+    let holders = by_owner.into_iter();
+    let mut holders: Vec<Holder> = holders
+        .map(|((owner, core), (bytes, blocks))| Holder {
+            owner,
+            core,
+            bytes,
+            blocks,
+        })
+        .collect();
+    holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
+    holders
+}

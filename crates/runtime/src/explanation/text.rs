@@ -1,0 +1,549 @@
+//! An explanation in words: for an engineer whose job has died in the night.
+//!
+//! The first line says why; the next ones what can be done about it; then come the numbers, each line
+//! with a label. Sizes are printed as in the report, twenty lines at the most.
+
+use glia_abi::addr::BusAddr;
+use glia_abi::handle::{CoreId, Pid};
+
+use super::bank::{BankExplanation, BankRoom, Block, Holder, Opening, Owner};
+use super::cause::Cause;
+use super::tables::{HandleExplanation, HostExplanation, Share, SlotExplanation};
+use super::{Explanation, PoolPart};
+use crate::dml::{Level, LogContext, printed};
+
+const BLOCKS_SHOWN_MAX: usize = 5;
+const OWN_BLOCKS_SHOWN_MAX: usize = 3;
+const HOLDERS_SHOWN_MAX: usize = 5;
+const SLOTS_SHOWN_MAX: usize = 16;
+const NAME_CHARS_MAX: usize = 60;
+
+impl Explanation {
+    /// The message that goes into the log behind the report.
+    #[must_use]
+    pub fn text(&self, context: &LogContext) -> String {
+        let words = self.words();
+        context.line(Level::Error, "explain_dev_mem", words.trim_end())
+    }
+
+    /// The lines, without the log's prefix. The first says why.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let lines = match self {
+            Self::Bank(bank) => bank.lines(),
+            Self::Host(host) => host.lines(),
+            Self::Handles(handles) => handles.lines(),
+            Self::Slots(slots) => slots.lines(),
+        };
+        let mut text = String::new();
+        for line in lines.0 {
+            text += &line;
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Lines as they are put together.
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn why(words: String) -> Self {
+        Self(vec![format!("Why: {words}")])
+    }
+
+    fn say(&mut self, label: &str, words: &str) {
+        self.0.push(format!("  {label:<14}{words}"));
+    }
+
+    fn item(&mut self, words: &str) {
+        self.say("", words);
+    }
+}
+
+impl BankExplanation {
+    fn lines(&self) -> Lines {
+        let mut lines = Lines::why(self.why());
+        lines.say("asked:", &self.asked());
+        self.say_what_to_free(&mut lines);
+        self.say_what_fits(&mut lines);
+        lines.say("free here:", &self.free_here());
+        self.say_holders(&mut lines);
+        self.say_other_banks(&mut lines);
+        if self.rounded_bytes > self.charged_bytes {
+            let words = format!(
+                "this process asked for {} on this HBM, and the pools took {}: {} more, since blocks are whole pages",
+                printed(self.charged_bytes),
+                printed(self.rounded_bytes),
+                printed(self.rounded_bytes - self.charged_bytes),
+            );
+            lines.say("rounding:", &words);
+        }
+        lines
+    }
+
+    fn here(&self) -> String {
+        let request = &self.request;
+        format!("nd {} HBM {}", request.device.get(), request.channel.get())
+    }
+
+    fn why(&self) -> String {
+        let here = self.here();
+        let needed = printed(self.needed_bytes);
+        let usable = printed(self.usable_bytes);
+        let missing = printed(self.needed_bytes.saturating_sub(self.usable_bytes));
+        match self.cause {
+            Cause::Capacity if self.is_never() => format!(
+                "{here} is too small for this. No block of more than {} can ever be had there, and {needed} are needed.",
+                printed(self.most_bytes.unwrap_or(0))
+            ),
+            Cause::Capacity => {
+                format!(
+                    "{here} is full. {needed} are needed, {usable} are free: {missing} too few."
+                )
+            }
+            Cause::WrongBank => format!(
+                "{here} is full, but {} would have room. {needed} are needed, {usable} are free here: {missing} too few.",
+                self.roomy_banks()
+            ),
+            Cause::WrongPool => {
+                let pool = |part| self.pools.iter().find(|pool| pool.part == part);
+                let free = |part| pool(part).map_or(0, |pool| pool.free_bytes);
+                format!(
+                    "the free bytes of {here} are in two pools, and no block can be in both. {needed} are needed; {} are free in the main pool, {} in the small one.",
+                    printed(free(PoolPart::Main)),
+                    printed(free(PoolPart::Small)),
+                )
+            }
+            Cause::Fragmentation => format!(
+                "{here} is fragmented. {usable} are free, in {}, and the largest has {}; {needed} are needed in one piece.",
+                holes_of(self.holes()),
+                printed(self.largest_hole_bytes),
+            ),
+            Cause::Alignment => match self.largest_fit_bytes {
+                Some(fit_bytes) => format!(
+                    "{here} has no aligned hole. The largest hole has {}, but from a multiple of {} on no hole has more than {}; {needed} are needed.",
+                    printed(self.largest_hole_bytes),
+                    printed(self.request.driver_align_bytes),
+                    printed(fit_bytes),
+                ),
+                None => format!(
+                    "{here} has a hole of {}, but the alignment of {} bytes is no power of two, and the driver finds no place for it. Ask for a power of two.",
+                    printed(self.largest_hole_bytes),
+                    self.request.driver_align_bytes,
+                ),
+            },
+            Cause::ScratchpadPlace => format!(
+                "the next page of the contiguous scratchpad of {here} has one place only{}, and something else is there.",
+                self.page_at
+                    .map_or_else(String::new, |at| format!(", {at}")),
+            ),
+            Cause::ScratchpadOrder => format!(
+                "pages of the contiguous scratchpad of {here} were freed out of order. The next one has to go where a page still lives{}.",
+                self.page_at
+                    .map_or_else(String::new, |at| format!(", at {at}")),
+            ),
+            Cause::ZeroSize => {
+                "0 bytes were asked for, and the driver has no block of 0 bytes.".to_owned()
+            }
+            Cause::Passing | Cause::HostMemory | Cause::ProcessSlots | Cause::HandleTable => {
+                format!(
+                    "{here} has room for this now. Memory has come free since the refusal, or it was not for want of memory. Try again."
+                )
+            }
+        }
+    }
+
+    /// Whether no freeing could ever make room.
+    fn is_never(&self) -> bool {
+        self.most_bytes
+            .is_some_and(|most_bytes| most_bytes < self.needed_bytes)
+    }
+
+    fn holes(&self) -> u64 {
+        self.pools.iter().map(|pool| pool.holes).sum()
+    }
+
+    fn asked(&self) -> String {
+        let request = &self.request;
+        let name = request.hint.as_deref().map(quoted);
+        let alignment = match request.align_bytes {
+            0 => "no alignment".to_owned(),
+            bytes => format!("alignment {}", printed(bytes)),
+        };
+        let mut words = format!(
+            "{} for {}{} on NC {}, {alignment}",
+            printed(request.asked_bytes),
+            request.usage.aggregate().name(),
+            name.map_or_else(String::new, |name| format!(" {name}")),
+            request.core.get(),
+        );
+        if request.driver_bytes != request.asked_bytes {
+            words += &format!(
+                "; the runtime has to align by itself, and so needs {}",
+                printed(self.needed_bytes)
+            );
+        }
+        words
+    }
+
+    fn say_what_to_free(&self, lines: &mut Lines) {
+        let Some(opening) = &self.opening else {
+            match self.cause {
+                Cause::Passing | Cause::ZeroSize => {}
+                _ if self.is_never() => {
+                    lines.say(
+                        "to make room:",
+                        "freeing does not help; ask for less at once",
+                    );
+                }
+                _ => lines.say("to make room:", "no set of blocks is known that would help"),
+            }
+            return;
+        };
+        let order = match self.cause {
+            Cause::ScratchpadOrder => ", all pages of the scratchpad",
+            Cause::ScratchpadPlace => ", which is what lies at that place",
+            _ => ", the least that helps",
+        };
+        let words = format!("free {}{order}:", amount(opening));
+        lines.say("to make room:", &words);
+        let mut blocks: Vec<&Block> = opening.blocks.iter().collect();
+        blocks.sort_by_key(|block| std::cmp::Reverse(block.span.size_bytes()));
+        for block in blocks.iter().take(BLOCKS_SHOWN_MAX) {
+            lines.item(&self.block(block));
+        }
+        let rest = blocks.get(BLOCKS_SHOWN_MAX..).unwrap_or_default();
+        if !rest.is_empty() {
+            let bytes = rest.iter().map(|block| block.span.size_bytes()).sum();
+            let words = format!("and {}, {}", blocks_of(rest.len()), printed(bytes));
+            lines.item(&words);
+        }
+        let is_foreign = opening
+            .blocks
+            .iter()
+            .any(|block| block.owner != Owner::This);
+        if let Some(own) = &self.own_opening {
+            let mut blocks: Vec<&Block> = own.blocks.iter().collect();
+            blocks.sort_by_key(|block| std::cmp::Reverse(block.span.size_bytes()));
+            let shown = blocks.iter().take(OWN_BLOCKS_SHOWN_MAX);
+            let mut shown: Vec<String> = shown.map(|block| brief(block)).collect();
+            if blocks.len() > shown.len() {
+                shown.push("…".to_owned());
+            }
+            let words = format!(
+                "this process alone: free {}: {}",
+                amount(own),
+                shown.join(", ")
+            );
+            lines.say("or:", &words);
+        } else if is_foreign {
+            lines.say("", "what this process holds does not suffice");
+        }
+    }
+
+    fn block(&self, block: &Block) -> String {
+        let whose = owner(block.owner, self.process);
+        let mut words = format!(
+            "{} at {}, {whose}, NC {}: ",
+            printed(block.span.size_bytes()),
+            block.span.start(),
+            block.core.get()
+        );
+        match &block.allocation {
+            Some(allocation) => {
+                words += allocation.usage.aggregate().name();
+                match allocation.hint.as_deref() {
+                    Some(hint) => words += &format!(" {}", quoted(hint)),
+                    None => words += ", without a name",
+                }
+                if let Some(model) = allocation.model {
+                    words += &format!(", of NEFF {model}");
+                }
+            }
+            None => {
+                let category = block.category.name();
+                let category = category.unwrap_or_else(|| format!("category {}", block.category.0));
+                words += &format!("{category}, usage and name not known here");
+            }
+        }
+        if &*block.site != UNKNOWN_SITE {
+            words += &format!(", from {}", quoted(&block.site));
+        }
+        words
+            + &match block.allocations_since {
+                1 => "; 1 newer allocation".to_owned(),
+                newer => format!("; {newer} newer allocations"),
+            }
+    }
+
+    fn say_what_fits(&self, lines: &mut Lines) {
+        let is_fewer = |bytes: &u64| *bytes > 0 && *bytes < self.needed_bytes;
+        if let Some(bytes) = self.largest_fit_bytes.filter(is_fewer) {
+            let words = format!("up to {} without freeing anything", printed(bytes));
+            lines.say("fits here:", &words);
+        }
+        let others = self.others();
+        let roomy: Vec<&BankRoom> = others.filter(|bank| bank.has_room).collect();
+        if !roomy.is_empty() {
+            let roomy: Vec<String> = roomy.into_iter().map(bank_with_cores).collect();
+            lines.say("fits on:", &roomy.join(", "));
+        }
+    }
+
+    fn free_here(&self) -> String {
+        let pools = self.pools.iter().map(|pool| {
+            format!(
+                "{} in the {} pool ({}, largest {})",
+                printed(pool.free_bytes),
+                pool.part.name(),
+                holes_of(pool.holes),
+                printed(pool.largest_hole_bytes)
+            )
+        });
+        let pools: Vec<String> = pools.collect();
+        format!(
+            "{}; on the device {}",
+            pools.join(", "),
+            printed(self.device_free_bytes)
+        )
+    }
+
+    fn say_holders(&self, lines: &mut Lines) {
+        let size_bytes = self.bank().map_or(0, |bank| bank.size_bytes);
+        let share = |holder: &Holder| {
+            let whose = owner(holder.owner, self.process);
+            let core = match holder.owner {
+                Owner::Driver => String::new(),
+                Owner::This | Owner::Other(_) => format!("NC {} ", holder.core.get()),
+            };
+            let bytes = printed(holder.bytes);
+            format!("{core}{bytes} ({whose}, {})", blocks_of_u64(holder.blocks))
+        };
+        let shown = self.holders.iter().take(HOLDERS_SHOWN_MAX);
+        let mut shown: Vec<String> = shown.map(share).collect();
+        if let Some(rest) = self
+            .holders
+            .get(HOLDERS_SHOWN_MAX..)
+            .filter(|rest| !rest.is_empty())
+        {
+            let bytes = rest.iter().map(|holder| holder.bytes).sum();
+            shown.push(format!("{} others {}", rest.len(), printed(bytes)));
+        }
+        lines.say("held here:", &shown.join(", "));
+        let neighbour_bytes = self.neighbour_bytes();
+        if neighbour_bytes > 0 {
+            let words = format!(
+                "other cores than NC {} hold {} of this HBM, {}",
+                self.request.core.get(),
+                printed(neighbour_bytes),
+                percent(neighbour_bytes, size_bytes),
+            );
+            lines.say("neighbours:", &words);
+        }
+    }
+
+    fn say_other_banks(&self, lines: &mut Lines) {
+        let fill = |bank: &BankRoom| {
+            let used_bytes = bank.size_bytes.saturating_sub(bank.free_bytes);
+            format!(
+                "HBM {} {} full, {} free",
+                bank.channel.get(),
+                percent(used_bytes, bank.size_bytes),
+                printed(bank.free_bytes)
+            )
+        };
+        let others: Vec<String> = self.others().map(fill).collect();
+        if !others.is_empty() {
+            lines.say("other HBMs:", &others.join("; "));
+        }
+    }
+
+    fn others(&self) -> impl Iterator<Item = &BankRoom> {
+        let banks = self.banks.iter();
+        banks.filter(|bank| bank.channel != self.request.channel)
+    }
+
+    fn roomy_banks(&self) -> String {
+        let roomy = self.others().filter(|bank| bank.has_room);
+        let names: Vec<String> = roomy
+            .map(|bank| format!("HBM {}", bank.channel.get()))
+            .collect();
+        names.join(" and ")
+    }
+}
+
+impl HostExplanation {
+    fn lines(&self) -> Lines {
+        let why = format!(
+            "the host has no {} in one piece that nd {} could reach. This is host memory; {} of HBM are free and do not help.",
+            printed(self.asked_bytes),
+            self.device.get(),
+            printed(self.hbm_free_bytes),
+        );
+        let mut lines = Lines::why(why);
+        let free_bytes = self.reserves.iter().map(|one| one.free_bytes).sum();
+        let words = format!(
+            "{} free, in pages; the largest request that it could serve now: {}",
+            printed(free_bytes),
+            printed(self.reserve_largest_bytes())
+        );
+        lines.say("reserve:", &words);
+        let words = format!(
+            "{} for this device: {}",
+            printed(self.held_bytes),
+            shares(&self.holders, self.process)
+        );
+        lines.say("held:", &words);
+        lines.say(
+            "what helps:",
+            "ask for less at once, free host memory, or put the tensor in HBM",
+        );
+        lines
+    }
+}
+
+impl HandleExplanation {
+    fn lines(&self) -> Lines {
+        let device = self.device.get();
+        let why = match self.is_down {
+            true => format!(
+                "the handle table of nd {device} is down. It was full, or could not grow, and does not come back before the driver is loaded again. This is not want of memory.",
+            ),
+            false => format!("nd {device} gave no handle. This is not want of memory."),
+        };
+        let mut lines = Lines::why(why);
+        let most = format!("{} handles at the same time", self.handles_max);
+        lines.say("at most:", &most);
+        lines.say("held:", &shares(&self.holders, self.process));
+        lines
+    }
+}
+
+impl SlotExplanation {
+    fn lines(&self) -> Lines {
+        let device = self.device.get();
+        let taken = self.holders.len();
+        let why = match u32::try_from(taken).is_ok_and(|taken| taken < self.slots) {
+            true => format!(
+                "nd {device} could not be opened, though only {taken} of its {} attach slots are taken now. Try again.",
+                self.slots
+            ),
+            false => format!(
+                "all {} attach slots of nd {device} are taken: so many processes have it open. This is not want of memory; one of them must end.",
+                self.slots
+            ),
+        };
+        let mut lines = Lines::why(why);
+        for holder in self.holders.iter().take(SLOTS_SHOWN_MAX) {
+            let words = format!(
+                "has it open {}, holds {} of HBM and {} of host memory",
+                match holder.process.opens {
+                    1 => "once".to_owned(),
+                    opens => format!("{opens} times"),
+                },
+                printed(holder.device_bytes),
+                printed(holder.host_bytes)
+            );
+            lines.say(&format!("pid {}", holder.process.pid.get()), &words);
+        }
+        lines
+    }
+}
+
+/// What the driver says of an allocation whose site nobody has told.
+const UNKNOWN_SITE: &str = "unknown";
+
+fn owner(owner: Owner, process: Option<Pid>) -> String {
+    match (owner, process) {
+        (Owner::This, Some(pid)) => format!("this process, pid {}", pid.get()),
+        (Owner::This, None) => "this process".to_owned(),
+        (Owner::Other(pid), _) => format!("pid {}", pid.get()),
+        (Owner::Driver, _) => "driver".to_owned(),
+    }
+}
+
+fn shares(holders: &[Share], process: Option<Pid>) -> String {
+    let shown = holders.iter().take(HOLDERS_SHOWN_MAX);
+    let shown = shown.map(|share| {
+        let whose = owner(share.owner, process);
+        let bytes = printed(share.bytes);
+        format!("{bytes} ({whose}, {})", blocks_of_u64(share.blocks))
+    });
+    let mut shown: Vec<String> = shown.collect();
+    if let Some(rest) = holders
+        .get(HOLDERS_SHOWN_MAX..)
+        .filter(|rest| !rest.is_empty())
+    {
+        let bytes = rest.iter().map(|share| share.bytes).sum();
+        shown.push(format!("{} others {}", rest.len(), printed(bytes)));
+    }
+    match shown.is_empty() {
+        true => "nothing".to_owned(),
+        false => shown.join(", "),
+    }
+}
+
+fn amount(opening: &Opening) -> String {
+    let blocks = blocks_of(opening.blocks.len());
+    format!("{} in {blocks}", printed(opening.freed_bytes))
+}
+
+fn blocks_of(count: usize) -> String {
+    blocks_of_u64(count as u64)
+}
+
+fn blocks_of_u64(count: u64) -> String {
+    match count {
+        1 => "1 block".to_owned(),
+        count => format!("{count} blocks"),
+    }
+}
+
+fn holes_of(count: u64) -> String {
+    match count {
+        1 => "1 hole".to_owned(),
+        count => format!("{count} holes"),
+    }
+}
+
+/// A block by its name, or where it lies.
+fn brief(block: &Block) -> String {
+    let place = |at: BusAddr| at.to_string();
+    let name = block.name().map(quoted);
+    let name = name.unwrap_or_else(|| place(block.span.start()));
+    format!("{name} {}", printed(block.span.size_bytes()))
+}
+
+fn bank_with_cores(bank: &BankRoom) -> String {
+    let cores: Vec<String> = bank.cores.iter().map(core_name).collect();
+    match cores.is_empty() {
+        true => format!("HBM {}", bank.channel.get()),
+        false => format!("HBM {} ({})", bank.channel.get(), cores.join(", ")),
+    }
+}
+
+fn core_name(core: &CoreId) -> String {
+    format!("NC {}", core.get())
+}
+
+/// A name in quotes, cut to a readable length; what would break the line is escaped.
+fn quoted(name: &str) -> String {
+    let escaped: String = name.escape_debug().take(NAME_CHARS_MAX + 1).collect();
+    match escaped.chars().count() > NAME_CHARS_MAX {
+        true => {
+            let cut: String = escaped.chars().take(NAME_CHARS_MAX).collect();
+            format!("\"{cut}…\"")
+        }
+        false => format!("\"{escaped}\""),
+    }
+}
+
+/// A part of a whole, with one decimal, rounded down: what is not full is not 100 %.
+fn percent(part: u64, whole: u64) -> String {
+    let thousandths = match whole {
+        0 => 0,
+        whole => u128::from(part) * 1000 / u128::from(whole),
+    };
+    format!("{}.{}%", thousandths / 10, thousandths % 10)
+}
