@@ -41,15 +41,25 @@ pub(crate) enum Outcome {
     Failed,
     /// The input cannot be used: 2, as a wrong usage.
     Unusable,
+    /// The user has stopped it: 130, as a shell says it.
+    Stopped,
+}
+
+impl Outcome {
+    /// The exit status.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::AsHoped => 0,
+            Self::Failed => 1,
+            Self::Unusable => 2,
+            Self::Stopped => 130,
+        }
+    }
 }
 
 impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::AsHoped => Self::from(0),
-            Outcome::Failed => Self::from(1),
-            Outcome::Unusable => Self::from(2),
-        }
+        outcome.status().into()
     }
 }
 

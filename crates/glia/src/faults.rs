@@ -50,6 +50,8 @@ pub struct PlanFile {
     path: Option<PathBuf>,
     seed: u64,
     rules: Vec<Ordered>,
+    /// What it says, as JSON.
+    document: serde_json::Value,
 }
 
 /// A rule, and where it stands.
@@ -145,6 +147,7 @@ impl PlanFile {
             path: None,
             seed,
             rules,
+            document: document.json(),
         })
     }
 
@@ -159,6 +162,12 @@ impl PlanFile {
         self.path.as_deref()
     }
 
+    /// The same plan as JSON.
+    #[must_use]
+    pub fn document(&self) -> &serde_json::Value {
+        &self.document
+    }
+
     /// What chance comes from.
     #[must_use]
     pub fn seed(&self) -> u64 {
@@ -171,7 +180,19 @@ impl PlanFile {
     /// [`FaultsError`] if a rule is about a device, core, engine or queue that the machine does not
     /// have.
     pub fn lay(&self, arch: Arch, devices: u32) -> Result<Laid, FaultsError> {
-        let plan = FaultPlan::new(self.seed);
+        self.lay_into(&Arc::new(FaultPlan::new(self.seed)), arch, devices)
+    }
+
+    /// Adds these rules to a plan that may be at work, on a machine of so many devices.
+    ///
+    /// # Errors
+    /// As [`lay`](Self::lay). Rules before the wrong one are in the plan then.
+    pub fn lay_into(
+        &self,
+        plan: &Arc<FaultPlan>,
+        arch: Arch,
+        devices: u32,
+    ) -> Result<Laid, FaultsError> {
         let mut rules = Vec::new();
         for ordered in &self.rules {
             ordered.check(arch, devices)?;
@@ -182,7 +203,7 @@ impl PlanFile {
             rules.push((id, ordered.clone()));
         }
         Ok(Laid {
-            plan: Arc::new(plan),
+            plan: Arc::clone(plan),
             rules,
         })
     }
@@ -239,6 +260,13 @@ impl Laid {
     #[must_use]
     pub fn plan(&self) -> &Arc<FaultPlan> {
         &self.plan
+    }
+
+    /// Takes its rules out of the plan.
+    pub fn lift(&self) {
+        for (id, _) in &self.rules {
+            self.plan.remove(*id);
+        }
     }
 
     /// How each rule has done so far, in the order of the file.

@@ -1,7 +1,7 @@
 //! The command line of Glia.
 //!
 //! Results go to stdout, talk to stderr. The exit code says what happened: 0 as hoped, 1 the thing
-//! judged failed, 2 usage or input that cannot be read. A reader that closes the pipe has seen
+//! judged failed, 2 usage or input that cannot be read, 130 stopped by Ctrl-C. A reader that closes the pipe has seen
 //! enough: that is 0, too.
 
 mod cli;

@@ -1,6 +1,6 @@
 //! The file into which `glia run` writes what was exercised.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub(super) struct CoverageFile {
 }
 
 impl CoverageFile {
-    /// Opens the file, empty. One with something else in it, a workload by mistake, is left alone.
+    /// Opens the file and leaves it as it is until the end. One with something else in it, a workload
+    /// by mistake, is left alone for good.
     ///
     /// # Errors
     /// A message that names the file.
@@ -31,7 +32,12 @@ impl CoverageFile {
             is_free,
             "{name}: holds something else than coverage and is left as it is"
         );
-        let file = File::create(path).map_err(|error| cannot(&name, "be written", &error))?;
+        let open = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path);
+        let file = open.map_err(|error| cannot(&name, "be written", &error))?;
         Ok(Self {
             name,
             file,
@@ -49,8 +55,17 @@ impl CoverageFile {
     /// # Errors
     /// A message that names the file.
     pub(super) fn finish(mut self) -> anyhow::Result<()> {
-        let document = serde_json::to_string(&self.coverage.report())?;
-        let written: io::Result<()> = writeln!(self.file, "{document}");
+        let document = serde_json::to_string(&self.coverage.report())? + "\n";
+        let written = self.write(document.as_bytes());
         written.map_err(|error| cannot(&self.name, "be written", &error))
+    }
+
+    /// Puts the document in the place of what is there.
+    fn write(&mut self, document: &[u8]) -> io::Result<()> {
+        // A pipe or a device has no length.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(document)
     }
 }

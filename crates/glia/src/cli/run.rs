@@ -1,30 +1,41 @@
 //! `glia run`: runs workloads through the whole stack and tells what happened.
 
+mod recording;
+mod text;
+
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
-use clap::builder::{PathBufValueParser, TypedValueParser};
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use glia::explain::explain;
 use glia::explain::report::Report;
-use glia::faults::{PlanFile, RuleReport};
-use glia::play::compare::{Comparison, Difference, compare};
+use glia::faults::PlanFile;
+use glia::machine::Model;
+use glia::play::compare::compare;
 use glia::play::report::{RUN_FORMAT, RunReport};
-use glia::play::{Conditions, Found, Played, play_under};
+use glia::play::{Conditions, Counts, Played, play_under};
 use glia::workload::rebuild::choose;
+use glia::workload::{Engine, Overrides};
 use glia_abi::event::{Detail, NoSink, Sink};
-use glia_runtime::dml::ReportProfile;
 
 use super::Outcome;
 use super::coverage_file::CoverageFile;
 use super::event_file::EventFile;
 use super::listener::Listener;
-use super::printable::{lines, printable, printable_message};
+use super::printable::{printable, printable_message};
+use recording::Recording;
+use text::{write_comparison, write_run};
+
+/// What is read of a workload at a time.
+const SOURCE_BYTES: usize = 256 << 10;
 
 /// Run a workload through runtime, driver and device, and verify every byte
 ///
@@ -42,10 +53,12 @@ Examples:
                                                  while faults happen on order, and how often each did
   glia run --events events.jsonl examples/first-tensor.jsonl
                                                  and all that runtime, driver and device did, line by line
+  glia run --record trace.jsonl --engine virtual --seed 7 examples/first-tensor.jsonl
+                                                 to run it again, with the same end: glia run trace.jsonl
   glia explain job.log --workload job.jsonl && glia run job.jsonl --compare job.log
                                                  the state and the failure of a log, rebuilt
 
-Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or an event or coverage file that cannot be written.")]
+Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or a file that cannot be written, 130 stopped by Ctrl-C, with the summary of what was run until then.")]
 pub(crate) struct Run {
     /// Workloads; "-" is standard input
     #[arg(required = true, value_name = "WORKLOAD")]
@@ -69,6 +82,32 @@ pub(crate) struct Run {
         requires = "events"
     )]
     events_detail: EventsDetail,
+
+    /// Record the run to this file: the lines that were run, and where their memory lay, as a
+    /// workload that can be run again (docs/formats/workload.md); of one workload
+    #[arg(long, value_name = "TRACE", value_parser = named())]
+    record: Option<PathBuf>,
+
+    /// Run on this machine, in the place of the workload's: trn1, trn2, trn3 or inf2
+    #[arg(long, value_name = "MACHINE", value_parser = machine())]
+    arch: Option<Model>,
+
+    /// Run on a machine with so many devices
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=16))]
+    devices: Option<u32>,
+
+    /// How the machine runs its engines
+    #[arg(long, value_name = "ENGINE", value_parser = engine())]
+    engine: Option<Engine>,
+
+    /// What chance comes from: the order of events of the virtual engine, faults of the workload, and
+    /// the bytes of patterns
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+
+    /// Give a parameter of the workload a value; may be given more than once
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
+    params: Vec<(String, String)>,
 
     /// Compare the end of the run with a log of the runtime, in every cell that the log has: all
     /// equal and the same request failed is exit status 0
@@ -110,18 +149,39 @@ struct Document {
     runs: Vec<RunReport>,
 }
 
+/// All that a run is told but its workload.
+struct Told {
+    reports: Option<Vec<Report>>,
+    faults: Option<PlanFile>,
+    instead: Overrides,
+    stop: Arc<AtomicBool>,
+    coverage: Option<CoverageFile>,
+}
+
 impl Run {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
-        if self.events.is_some() && self.events == self.coverage {
-            anyhow::bail!("--events and --coverage name one file; each needs its own");
-        }
-        let reports = self.compare.as_deref().map(reports).transpose()?;
-        let faults = self.faults.as_deref().map(plan).transpose()?;
+        self.check()?;
+        let told = Told {
+            reports: self.compare.as_deref().map(reports).transpose()?,
+            faults: self.faults.as_deref().map(plan).transpose()?,
+            instead: Overrides {
+                model: self.arch,
+                devices: self.devices,
+                engine: self.engine,
+                seed: self.seed,
+                params: self.params.clone(),
+            },
+            stop: stopped_by_signals()?,
+            coverage: self
+                .coverage
+                .as_deref()
+                .map(CoverageFile::create)
+                .transpose()?,
+        };
         let detail = self.events_detail.into();
         let create = |file| EventFile::create(file, detail);
         let mut events = self.events.as_deref().map(create).transpose()?;
-        let coverage = self.coverage.as_deref();
-        let coverage = coverage.map(CoverageFile::create).transpose()?;
+        let mut recording = self.record.as_deref().map(Recording::create).transpose()?;
         let mut out = BufWriter::new(Listener::new(io::stdout().lock()));
         let mut outcome = Outcome::AsHoped;
         let mut runs = Vec::new();
@@ -132,33 +192,25 @@ impl Run {
                 Some(log) => Arc::clone(log) as _,
                 None => Arc::new(NoSink),
             };
-            let played = open(workload)
-                .map_err(anyhow::Error::from)
-                .and_then(|source| {
-                    let conditions = Conditions {
-                        faults: faults.as_ref(),
-                        sink,
-                        coverage: coverage.as_ref().map(CoverageFile::coverage),
-                    };
-                    Ok(play_under(source, conditions)?)
-                });
+            let played = told.play(workload, sink, recording.as_mut());
             let finished = match (&events, &log) {
                 (Some(file), Some(log)) => file.finish(log),
                 _ => Ok(()),
             };
             if let Err(error) = finished {
-                outcome = Outcome::Unusable;
+                outcome = outcome.max(Outcome::Unusable);
                 // The runs go on; nothing is written behind a line that may be cut.
                 events = None;
-                let _ = writeln!(io::stderr(), "glia: {error:#}");
+                complain(&format!("{error:#}"));
             }
             match played {
                 Ok(played) => {
-                    let compared = reports
+                    let compared = told
+                        .reports
                         .as_deref()
                         .and_then(|reports| choose(reports, played.report))
                         .map(|(_, report)| compare(report, &played));
-                    let is_failed = match (&reports, &compared) {
+                    let is_failed = match (&told.reports, &compared) {
                         (None, _) => played.failure.is_some(),
                         (Some(_), None) => true,
                         (Some(_), Some(compared)) => !compared.differences.is_empty(),
@@ -178,21 +230,28 @@ impl Run {
                         }
                         out.flush()?;
                     }
+                    if played.stopped.is_some() {
+                        outcome = Outcome::Stopped;
+                        break;
+                    }
                 }
                 Err(error) => {
-                    outcome = Outcome::Unusable;
-                    let error = printable_message(&format!("{error:#}"));
-                    // Where even stderr is closed, the exit code has to do.
-                    let _ = writeln!(io::stderr(), "glia: {name}: {error}");
+                    outcome = outcome.max(Outcome::Unusable);
+                    let error = printable_message(&chain(&error));
+                    complain(&format!("{name}: {error}"));
                     if self.json {
                         runs.push(RunReport::unusable(&name, error));
                     }
                 }
             }
         }
-        if let Some(Err(error)) = coverage.map(CoverageFile::finish) {
-            outcome = Outcome::Unusable;
-            let _ = writeln!(io::stderr(), "glia: {error:#}");
+        let finished = [
+            told.coverage.map(CoverageFile::finish),
+            recording.map(Recording::finish),
+        ];
+        for error in finished.into_iter().flatten().filter_map(Result::err) {
+            outcome = outcome.max(Outcome::Unusable);
+            complain(&format!("{error:#}"));
         }
         if self.json {
             let document = Document {
@@ -203,6 +262,132 @@ impl Run {
         }
         out.flush()?;
         Ok(outcome)
+    }
+
+    /// Refuses files that would be written over each other.
+    fn check(&self) -> anyhow::Result<()> {
+        let written = [
+            ("--events", &self.events),
+            ("--coverage", &self.coverage),
+            ("--record", &self.record),
+        ];
+        let written = written.map(|(option, file)| (option, file.as_deref()));
+        for (n, (option, file)) in written.iter().enumerate() {
+            let others = written[..n].iter();
+            if let Some((other, _)) = others
+                .into_iter()
+                .find(|(_, it)| it.is_some() && it == file)
+            {
+                anyhow::bail!("{other} and {option} name one file; each needs its own");
+            }
+        }
+        let Some(record) = &self.record else {
+            return Ok(());
+        };
+        anyhow::ensure!(
+            self.workloads.len() == 1,
+            "--record takes one workload: a recording is of one run"
+        );
+        let real = |file: &Path| file.canonicalize().ok();
+        anyhow::ensure!(
+            real(record).is_none() || real(record) != real(&self.workloads[0]),
+            "--record would write over the workload that it is to record"
+        );
+        Ok(())
+    }
+}
+
+impl Told {
+    fn play(
+        &self,
+        workload: &Path,
+        sink: Arc<dyn Sink>,
+        recording: Option<&mut Recording>,
+    ) -> anyhow::Result<Played> {
+        let source = open(workload)?;
+        let bar = progress_bar();
+        let shows = !bar.is_hidden();
+        let progress = |counts: &Counts| show(&bar, counts);
+        let conditions = Conditions {
+            instead: self.instead.clone(),
+            faults: self.faults.as_ref(),
+            sink,
+            coverage: self.coverage.as_ref().map(CoverageFile::coverage),
+            record: recording.map(|recording| recording as &mut (dyn Write + Send)),
+            stop: Some(&self.stop),
+            progress: shows.then_some(&progress),
+        };
+        let played = play_under(source, conditions);
+        bar.finish_and_clear();
+        Ok(played?)
+    }
+}
+
+/// What is set by the first Ctrl-C, or a `SIGTERM`. A second one ends the process.
+fn stopped_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let status = Outcome::Stopped.status().into();
+        // In this order: the first one finds the flag down.
+        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("signals cannot be caught")?;
+    }
+    Ok(stop)
+}
+
+/// On stderr, if that is a terminal.
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(bar: &ProgressBar, counts: &Counts) {
+    let (operations, live) = (counts.operations(), counts.live);
+    let bytes = text::human(counts.written_bytes + counts.read_bytes);
+    bar.set_message(format!(
+        "{operations} operations, {bytes} moved, {live} objects live"
+    ));
+    bar.tick();
+}
+
+/// Where even stderr is closed, the exit code has to do.
+fn complain(error: &str) {
+    let _ = writeln!(io::stderr(), "glia: {error}");
+}
+
+/// An error with its causes. A cause that has been quoted is not quoted again.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+fn machine() -> impl TypedValueParser<Value = Model> {
+    let names = ["trn1", "trn2", "trn3", "inf2"];
+    PossibleValuesParser::new(names)
+        .try_map(|name| Model::named(&name).ok_or("no machine has this name"))
+}
+
+fn engine() -> impl TypedValueParser<Value = Engine> {
+    let named = |name: String| Engine::ALL.into_iter().find(|one| one.name() == name);
+    PossibleValuesParser::new(Engine::ALL.map(Engine::name))
+        .try_map(move |name| named(name).ok_or("no engine has this name"))
+}
+
+fn param(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a parameter is given as NAME=VALUE".to_owned()),
     }
 }
 
@@ -230,73 +415,14 @@ fn name(workload: &Path) -> String {
     }
 }
 
-fn open(workload: &Path) -> io::Result<Box<dyn BufRead>> {
+fn open(workload: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     Ok(if workload == Path::new("-") {
-        Box::new(io::stdin().lock())
+        // Not its lock, which no other thread can read through.
+        Box::new(BufReader::with_capacity(SOURCE_BYTES, io::stdin()))
     } else {
-        Box::new(BufReader::new(File::open(workload)?))
+        let file = File::open(workload)?;
+        Box::new(BufReader::with_capacity(SOURCE_BYTES, file))
     })
-}
-
-/// What happened, in words.
-fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()> {
-    let counts = &played.counts;
-    let models = match (counts.loads, counts.unloads) {
-        (0, 0) => String::new(),
-        (loads, unloads) => format!(", {loads} load, {unloads} unload"),
-    };
-    writeln!(
-        out,
-        "{name}: {} operations as expected ({} alloc, {} write, {} read, {} free{models}), {} of them errors that were to come",
-        counts.operations(),
-        counts.allocs,
-        counts.writes,
-        counts.reads,
-        counts.frees,
-        counts.expected_errors
-    )?;
-    let verified = if counts.read_bytes == 0 {
-        "none to verify".to_owned()
-    } else if counts.verified_bytes == counts.read_bytes {
-        "every byte of it verified".to_owned()
-    } else {
-        let never = human(counts.read_bytes - counts.verified_bytes);
-        format!("verified but for {never} that were never written")
-    };
-    writeln!(
-        out,
-        "  {} written, {} read and {verified}; {} objects live at the end",
-        human(counts.written_bytes),
-        human(counts.read_bytes),
-        counts.live
-    )?;
-    write_faults(out, &played.faults)?;
-    for table in &played.tables {
-        // A machine can have hundreds of banks; those that hold nothing say nothing.
-        let mut table = table.clone();
-        table.banks.retain(|bank| bank.present_bytes > 0);
-        if !table.banks.is_empty() {
-            writeln!(out, "\n{}", lines(&table.text(ReportProfile::default())))?;
-        }
-    }
-    let Some(failure) = &played.failure else {
-        return Ok(());
-    };
-    writeln!(
-        out,
-        "{name}:{}: \"{}\" was to end in {}, but {}",
-        failure.line,
-        printable(&failure.id),
-        failure.expected,
-        match &failure.found {
-            Found::Error(error) => format!("ended in {}: {error}", error.status()),
-            other => other.to_string(),
-        }
-    )?;
-    if !failure.log.is_empty() {
-        writeln!(out, "\n{}", lines(&failure.log))?;
-    }
-    Ok(())
 }
 
 /// The reports of a log.
@@ -308,94 +434,6 @@ fn reports(log: &Path) -> anyhow::Result<Vec<Report>> {
         reports.push(report);
         Ok(())
     });
-    read.with_context(|| name)?;
+    read.map_err(|error| anyhow::anyhow!("{name}: {}", chain(&error.into())))?;
     Ok(reports)
-}
-
-/// Whether the run ended as the log did, and where not.
-fn write_comparison(
-    out: &mut impl Write,
-    log: &Path,
-    compared: Option<&Comparison>,
-) -> io::Result<()> {
-    let log = printable(&log.display().to_string());
-    let Some(compared) = compared else {
-        return writeln!(out, "{log}: no report to compare with");
-    };
-    let Comparison {
-        line,
-        cells,
-        differences,
-    } = compared;
-    for Difference {
-        row,
-        column,
-        log: theirs,
-        ours,
-    } in differences
-    {
-        let theirs = printable(theirs);
-        writeln!(
-            out,
-            "{log}:{line}: {row}, {column}: the log has {theirs}, the run {ours}"
-        )?;
-    }
-    match differences.len() {
-        0 => writeln!(
-            out,
-            "{log}:{line}: all {cells} cells that the log has are equal"
-        ),
-        count => writeln!(out, "{log}:{line}: {count} of {cells} cells differ"),
-    }
-}
-
-/// How the rules of the fault plan have done. One that never struck is a surprise for its author.
-fn write_faults(out: &mut impl Write, rules: &[RuleReport]) -> io::Result<()> {
-    for rule in rules {
-        let RuleReport {
-            fault,
-            line,
-            kind,
-            opportunities,
-            strikes,
-        } = rule;
-        let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
-        let done = match (strikes, opportunities) {
-            (0, 0) => "NEVER STRUCK, and had no opportunity".to_owned(),
-            (0, _) => format!("NEVER STRUCK, opportunities: {opportunities}"),
-            _ => format!("strikes: {strikes}, opportunities: {opportunities}"),
-        };
-        writeln!(out, "  fault {fault}, {kind}{line}: {done}")?;
-    }
-    Ok(())
-}
-
-/// Bytes with a unit, to three decimals where they are no whole number.
-fn human(bytes: u64) -> String {
-    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let unit = UNITS.iter().find(|(_, shift)| bytes >> shift > 0);
-    match unit {
-        None => format!("{bytes} B"),
-        Some((name, shift)) if bytes.is_multiple_of(1 << shift) => {
-            format!("{} {name}", bytes >> shift)
-        }
-        Some((name, shift)) => {
-            let milli = (u128::from(bytes) * 1000) >> shift;
-            format!("{}.{:03} {name}", milli / 1000, milli % 1000)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_read_like_sizes() {
-        assert_eq!(human(0), "0 B");
-        assert_eq!(human(1023), "1023 B");
-        assert_eq!(human(4096), "4 KiB");
-        assert_eq!(human(3 << 29), "1.500 GiB");
-        assert_eq!(human(u64::MAX), "16777215.999 TiB");
-    }
 }

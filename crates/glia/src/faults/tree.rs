@@ -52,6 +52,26 @@ pub(super) struct BadSyntax {
     pub(super) what: String,
 }
 
+impl Node {
+    /// The same as JSON. What no plan has is null.
+    pub(super) fn json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Flag(flag) => (*flag).into(),
+            Value::Number(number) => number
+                .whole
+                .map_or_else(|| number.real.into(), serde_json::Value::from),
+            Value::Text(text) => text.as_str().into(),
+            Value::List(nodes) => nodes.iter().map(Self::json).collect(),
+            Value::Table(entries) => {
+                let entries = entries.iter();
+                let entries = entries.map(|(key, node)| (key.name.clone(), node.json()));
+                serde_json::Value::Object(entries.collect())
+            }
+            Value::Other(_) => serde_json::Value::Null,
+        }
+    }
+}
+
 impl Value {
     /// What it is, in words.
     pub(super) fn what(&self) -> String {

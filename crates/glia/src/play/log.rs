@@ -1,5 +1,6 @@
 //! What the runtime logs while a workload runs, kept until somebody asks.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glia_abi::handle::Pid;
@@ -15,6 +16,8 @@ pub(super) struct Memo {
     pid: Pid,
     sched: Arc<dyn Sched>,
     lines: Mutex<String>,
+    /// Whether there are lines, for those who look without the lock.
+    has_lines: AtomicBool,
 }
 
 impl Memo {
@@ -23,16 +26,21 @@ impl Memo {
             pid,
             sched,
             lines: Mutex::default(),
+            has_lines: AtomicBool::new(false),
         }
     }
 
     /// Forgets everything.
     pub(super) fn clear(&self) {
-        self.take();
+        // Who asks has heard of the end of the calls that logged.
+        if self.has_lines.load(Ordering::Relaxed) {
+            self.take();
+        }
     }
 
     /// What was logged, and forgets it.
     pub(super) fn take(&self) -> String {
+        self.has_lines.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -59,5 +67,6 @@ impl Log for Memo {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push_str(lines);
+        self.has_lines.store(true, Ordering::Relaxed);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
 use glia_abi::mem_usage::Aggregate;
 use glia_runtime::RuntimeError;
@@ -10,25 +11,34 @@ use glia_runtime::dml::{CoreUsage, OomReport, UsageTable};
 
 use super::compare::Comparison;
 use super::explanation::ExplanationReport;
-use super::{Failure, Found, Played};
+use super::{Counts, Failure, Found, Named, Peak, Played};
 use crate::faults::RuleReport;
+use crate::workload::OpKind;
 
 /// Version of the JSON form.
 pub const RUN_FORMAT: u32 = 1;
 
 /// One workload's run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunReport {
     /// The workload.
     pub file: String,
     /// Why it could not be run to its end; everything else is null then.
     pub error: Option<String>,
+    /// The line behind which it was stopped; null if it was not.
+    pub stopped: Option<u64>,
+    /// How long it took, of real time.
+    pub seconds: Option<f64>,
     /// Operations that ended as expected.
     pub operations: Option<Operations>,
     /// Bytes that were moved.
     pub bytes: Option<Bytes>,
     /// Who holds what at the end.
     pub devices: Option<Vec<DeviceReport>>,
+    /// What lived when most was in use, by HBM channel.
+    pub peaks: Option<Vec<PeakReport>>,
+    /// Processes that run at the end.
+    pub processes: Option<Vec<String>>,
     /// What did not end as expected.
     pub failure: Option<FailureReport>,
     /// How the rules of the fault plan have done; null without one.
@@ -38,23 +48,22 @@ pub struct RunReport {
 }
 
 /// Operations that ended as expected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[expect(
-    missing_docs,
-    reason = "each field is an operation of the workload format"
-)]
-pub struct Operations {
-    pub total: u64,
-    pub alloc: u64,
-    pub free: u64,
-    pub write: u64,
-    pub read: u64,
-    pub load: u64,
-    pub unload: u64,
-    /// Of all, those that were to fail.
-    pub expected_errors: u64,
-    /// Objects that live at the end.
-    pub live: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operations(Counts);
+
+impl Serialize for Operations {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(counts) = self;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("total", &counts.operations())?;
+        for &kind in OpKind::ALL {
+            map.serialize_entry(kind.name(), &counts.of(kind))?;
+        }
+        // Of all, those that were to fail; and objects that live at the end.
+        map.serialize_entry("expected_errors", &counts.expected_errors)?;
+        map.serialize_entry("live", &counts.live)?;
+        map.end()
+    }
 }
 
 /// Bytes that were moved.
@@ -88,6 +97,36 @@ pub struct HbmReport {
     pub peak_bytes: u64,
     /// The cores that it belongs to.
     pub cores: Vec<CoreReport>,
+}
+
+/// What lived when most of an HBM channel was in use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PeakReport {
+    /// The device.
+    pub device: u32,
+    /// Its HBM channel.
+    pub hbm: u32,
+    /// Bytes.
+    pub bytes: u64,
+    /// The line that took them to this.
+    pub line: u64,
+    /// Bytes by category.
+    pub categories: BTreeMap<&'static str, u64>,
+    /// The names with the most bytes, the largest first.
+    pub largest: Vec<NamedReport>,
+    /// Allocations under all other names.
+    pub others: NamedReport,
+}
+
+/// Allocations under one name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NamedReport {
+    /// The name; null for several.
+    pub name: Option<String>,
+    /// Allocations.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// What is charged to a core.
@@ -149,23 +188,17 @@ impl RunReport {
         Self {
             file: file.to_owned(),
             error: None,
-            operations: Some(Operations {
-                total: counts.operations(),
-                alloc: counts.allocs,
-                free: counts.frees,
-                write: counts.writes,
-                read: counts.reads,
-                load: counts.loads,
-                unload: counts.unloads,
-                expected_errors: counts.expected_errors,
-                live: counts.live,
-            }),
+            stopped: played.stopped,
+            seconds: Some(played.took.as_secs_f64()),
+            operations: Some(Operations(*counts)),
             bytes: Some(Bytes {
                 written: counts.written_bytes,
                 read: counts.read_bytes,
                 verified: counts.verified_bytes,
             }),
             devices: Some(played.tables.iter().map(DeviceReport::new).collect()),
+            peaks: Some(played.peaks.iter().map(PeakReport::new).collect()),
+            processes: Some(played.processes.clone()),
             failure: played.failure.as_ref().map(FailureReport::new),
             faults: Some(played.faults.clone()).filter(|rules| !rules.is_empty()),
             comparison: None,
@@ -178,9 +211,13 @@ impl RunReport {
         Self {
             file: file.to_owned(),
             error: Some(error),
+            stopped: None,
+            seconds: None,
             operations: None,
             bytes: None,
             devices: None,
+            peaks: None,
+            processes: None,
             failure: None,
             faults: None,
             comparison: None,
@@ -203,6 +240,31 @@ impl DeviceReport {
     }
 }
 
+impl PeakReport {
+    fn new(peak: &Peak) -> Self {
+        let categories = peak.categories.iter();
+        let named = |name, named: &Named| NamedReport {
+            name,
+            count: named.count,
+            bytes: named.bytes,
+        };
+        let largest = peak.largest.iter();
+        Self {
+            device: peak.device.get(),
+            hbm: peak.hbm.get(),
+            bytes: peak.bytes,
+            line: peak.line,
+            categories: categories
+                .map(|&(one, bytes)| (one.name(), bytes))
+                .collect(),
+            largest: largest
+                .map(|one| named(Some(one.name.clone()), one))
+                .collect(),
+            others: named(None, &peak.others),
+        }
+    }
+}
+
 impl CoreReport {
     fn new(usage: &CoreUsage) -> Self {
         Self {
@@ -221,7 +283,7 @@ impl FailureReport {
     fn new(failure: &Failure) -> Self {
         let error = match &failure.found {
             Found::Error(error) => Some(error),
-            Found::Success | Found::Differs { .. } => None,
+            _ => None,
         };
         let oom = error.and_then(RuntimeError::oom);
         let explanation = error.and_then(RuntimeError::explanation);

@@ -1,191 +1,157 @@
-//! One line of a workload, and what may stand on it.
+//! One line of a workload behind the first: which keys it has, and the operation that they say.
 
-use std::borrow::Cow;
-
-use serde::Deserialize;
-
-use glia_abi::handle::{CoreId, DeviceId};
+use glia_abi::addr::BusAddr;
+use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
+use glia_runtime::ScratchVariable;
 
-use super::reader::Fault;
-use super::size::Size;
-use super::{Alloc, Header, Load, Op, Range, WORKLOAD_FORMAT};
-use crate::machine::Model;
+use super::error::Fault;
+use super::fields::{Allowed, Fields};
+use super::{
+    Alloc, Attach, Batch, Check, Copy, Gauge, Header, Load, Op, OpKind, Part, Range, Reset, Slice,
+};
+use crate::faults::{Format, PlanFile};
 
-/// Operations, for error messages.
-const OPS: &str = "alloc, write, read, free, load, unload";
-// LIMIT: as many devices as an instance has.
-pub(crate) const DEVICES_MAX: u32 = 16;
-
-/// Every key that a line can have. A key that is not here is an error that lists them.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Line<'a> {
-    #[serde(borrow)]
-    op: Option<Cow<'a, str>>,
-    id: Option<Cow<'a, str>>,
-    size: Option<Size>,
-    offset: Option<Size>,
-    align: Option<Size>,
-    core: Option<u32>,
-    device: Option<u32>,
-    usage: Option<Cow<'a, str>>,
-    location: Option<Cow<'a, str>>,
-    name: Option<Cow<'a, str>>,
-    seed: Option<u64>,
-    expect: Option<Cow<'a, str>>,
-    workload: Option<u64>,
-    machine: Option<Cow<'a, str>>,
-    devices: Option<u32>,
-    model: Option<Cow<'a, str>>,
-    neff: Option<u32>,
-    report: Option<u64>,
-    /// What a rebuilt state takes for granted, in words. Nothing depends on it.
-    assumed: Option<Vec<String>>,
+/// The keys of each operation.
+impl OpKind {
+    const fn allowed(self) -> &'static Allowed {
+        macro_rules! keys {
+            ($what:literal, $($key:literal),*) => {{
+                const KEYS: Allowed = Allowed::new($what, &["op", $($key),*]);
+                &KEYS
+            }};
+        }
+        match self {
+            Self::Alloc => keys!(
+                "alloc", "id", "size", "align", "core", "device", "model", "process", "usage",
+                "location", "name", "at", "expect"
+            ),
+            Self::Write => keys!("write", "id", "offset", "size", "seed", "expect"),
+            Self::Read => keys!("read", "id", "offset", "size", "expect"),
+            Self::Free => keys!("free", "id"),
+            Self::Load => keys!("load", "id", "core", "device", "neff", "name", "process"),
+            Self::Unload => keys!("unload", "id"),
+            Self::Memset => keys!("memset", "id", "offset", "size", "value", "expect"),
+            Self::Copy => keys!("copy", "id", "offset", "size", "to", "to_offset", "expect"),
+            Self::Slice => keys!("slice", "id", "of", "offset", "size", "name", "expect"),
+            Self::Attach => keys!("attach", "id", "size", "name", "process", "expect"),
+            Self::WriteBatch => keys!("write_batch", "parts", "fenced", "expect"),
+            Self::ReadBatch => keys!("read_batch", "parts", "fenced", "expect"),
+            Self::Reserve => keys!("reserve", "id", "variables", "expect"),
+            Self::Reset => keys!("reset", "device", "cores", "process", "expect"),
+            Self::Start => keys!("start", "id", "expect"),
+            Self::Exit => keys!("exit", "id"),
+            Self::Kill => keys!("kill", "id"),
+            Self::Fault => keys!("fault", "id", "rule"),
+            Self::Mend => keys!("mend", "id"),
+            Self::Check => keys!(
+                "check",
+                "device",
+                "hbm",
+                "core",
+                "present",
+                "peak",
+                "free",
+                "largest_free"
+            ),
+        }
+    }
 }
 
-impl Line<'_> {
-    /// Whether a key is there.
-    fn keys(&self) -> [(&'static str, bool); 19] {
-        [
-            ("op", self.op.is_some()),
-            ("id", self.id.is_some()),
-            ("size", self.size.is_some()),
-            ("offset", self.offset.is_some()),
-            ("align", self.align.is_some()),
-            ("core", self.core.is_some()),
-            ("device", self.device.is_some()),
-            ("usage", self.usage.is_some()),
-            ("location", self.location.is_some()),
-            ("name", self.name.is_some()),
-            ("seed", self.seed.is_some()),
-            ("expect", self.expect.is_some()),
-            ("workload", self.workload.is_some()),
-            ("machine", self.machine.is_some()),
-            ("devices", self.devices.is_some()),
-            ("model", self.model.is_some()),
-            ("neff", self.neff.is_some()),
-            ("report", self.report.is_some()),
-            ("assumed", self.assumed.is_some()),
-        ]
-    }
+const ALLOC_FOR_MODEL: Allowed = Allowed::new(
+    "alloc for a \"model\"",
+    &[
+        "op", "id", "size", "align", "model", "usage", "location", "name", "at", "expect",
+    ],
+);
 
-    /// Refuses keys that do not belong on such a line.
-    fn only(&self, what: &'static str, allowed: &'static [&'static str]) -> Result<(), Fault> {
-        match self
-            .keys()
-            .into_iter()
-            .find(|(key, there)| *there && !allowed.contains(key))
-        {
-            Some((key, _)) => Err(Fault::Misplaced { what, key, allowed }),
-            None => Ok(()),
-        }
-    }
-
-    /// The line as the first one of a workload.
-    pub(super) fn header(&self) -> Result<Header, Fault> {
-        let Some(format) = self.workload else {
-            return Err(Fault::NoHeader);
-        };
-        if format != WORKLOAD_FORMAT {
-            return Err(Fault::Format { found: format });
-        }
-        self.only(
-            "the first line",
-            &["workload", "machine", "devices", "report", "assumed"],
-        )?;
-        let name = self.machine.as_deref().unwrap_or("trn2");
-        let model = Model::named(name).ok_or_else(|| Fault::Unknown {
-            key: "machine",
-            found: name.to_owned(),
-            allowed: format!("{}, inf2", Model::ALL.map(Model::name).join(", ")),
-        })?;
-        let devices = self.devices.unwrap_or(1);
-        if devices == 0 || devices > DEVICES_MAX {
-            return Err(Fault::OutOfRange {
-                key: "devices",
-                found: u64::from(devices),
-                least: 1,
-                most: u64::from(DEVICES_MAX),
-            });
-        }
-        Ok(Header {
-            model,
-            devices,
-            report: self.report,
-        })
-    }
-
+impl Fields<'_> {
     /// The line as an operation on a machine of `header`, and the status that it expects.
-    pub(super) fn step(&self, header: Header) -> Result<(Op<'_>, NrtStatus), Fault> {
+    pub(super) fn step(&self, header: &Header) -> Result<(Op<'_>, NrtStatus), Fault> {
         let op = self.op.as_deref().ok_or(Fault::Missing {
             what: "a line",
             key: "op",
         })?;
-        let op = match op {
-            "alloc" => Op::Alloc(self.alloc(header)?),
-            "write" => {
-                self.only("write", &["op", "id", "offset", "size", "seed", "expect"])?;
-                Op::Write {
-                    id: self.id("write")?,
-                    range: self.range(),
-                    seed: self.seed.unwrap_or(0),
+        let kind = OpKind::named(op).ok_or_else(|| Fault::Unknown {
+            key: "op",
+            found: op.to_owned(),
+            allowed: names(OpKind::ALL.iter().map(|kind| kind.name())),
+        })?;
+        if kind == OpKind::Alloc && self.model.is_some() {
+            self.only(&ALLOC_FOR_MODEL)?;
+        }
+        self.only(kind.allowed())?;
+        let what = kind.name();
+        let op = match kind {
+            OpKind::Alloc => Op::Alloc(self.alloc(header)?),
+            OpKind::Write => Op::Write {
+                id: self.id(what)?,
+                range: self.range(),
+                seed: self.seed.unwrap_or(0),
+            },
+            OpKind::Read => Op::Read {
+                id: self.id(what)?,
+                range: self.range(),
+            },
+            OpKind::Free => Op::Free { id: self.id(what)? },
+            OpKind::Load => Op::Load(self.load(header)?),
+            OpKind::Unload => Op::Unload { id: self.id(what)? },
+            OpKind::Memset => Op::Memset {
+                id: self.id(what)?,
+                range: self.range(),
+                value: self.value.unwrap_or(0),
+            },
+            OpKind::Copy => Op::Copy(Copy {
+                id: self.id(what)?,
+                range: self.range(),
+                to: needed(what, "to", self.to.as_deref())?,
+                to_offset_bytes: self.to_offset.map_or(0, |offset| offset.0),
+            }),
+            OpKind::Slice => Op::Slice(Slice {
+                id: self.id(what)?,
+                of: needed(what, "of", self.of.as_deref())?,
+                range: self.range(),
+                name: self.name(what)?,
+            }),
+            OpKind::Attach => Op::Attach(Attach {
+                id: self.id(what)?,
+                size_bytes: needed(what, "size", self.size)?.0,
+                name: self.name(what)?,
+                process: self.process.as_deref(),
+            }),
+            OpKind::WriteBatch => Op::WriteBatch(self.batch(what)?),
+            OpKind::ReadBatch => {
+                let parts = self.parts.iter().flatten();
+                if parts.clone().any(|part| part.0.seed.is_some()) {
+                    return Err(Fault::Misplaced {
+                        what: "a part of read_batch",
+                        key: "seed",
+                        allowed: &["id", "offset", "size"],
+                    });
                 }
+                Op::ReadBatch(self.batch(what)?)
             }
-            "read" => {
-                self.only("read", &["op", "id", "offset", "size", "expect"])?;
-                Op::Read {
-                    id: self.id("read")?,
-                    range: self.range(),
-                }
-            }
-            "free" => {
-                self.only("free", &["op", "id"])?;
-                Op::Free {
-                    id: self.id("free")?,
-                }
-            }
-            "load" => Op::Load(self.load(header)?),
-            "unload" => {
-                self.only("unload", &["op", "id"])?;
-                Op::Unload {
-                    id: self.id("unload")?,
-                }
-            }
-            _ => {
-                return Err(Fault::Unknown {
-                    key: "op",
-                    found: op.to_owned(),
-                    allowed: OPS.to_owned(),
-                });
-            }
+            OpKind::Reserve => Op::Reserve {
+                id: self.id(what)?,
+                variables: self.variables(what)?,
+            },
+            OpKind::Reset => Op::Reset(self.reset(header)?),
+            OpKind::Start => Op::Start { id: self.id(what)? },
+            OpKind::Exit => Op::Exit { id: self.id(what)? },
+            OpKind::Kill => Op::Kill { id: self.id(what)? },
+            OpKind::Fault => Op::Fault {
+                id: self.id(what)?,
+                plan: Box::new(self.rule(what)?),
+            },
+            OpKind::Mend => Op::Mend { id: self.id(what)? },
+            OpKind::Check => Op::Check(self.check(what, header)?),
         };
         Ok((op, self.expected()?))
     }
 
-    fn alloc(&self, header: Header) -> Result<Alloc<'_>, Fault> {
-        if self.model.is_some() {
-            self.only(
-                "alloc for a \"model\"",
-                &[
-                    "op", "id", "size", "align", "model", "usage", "location", "name", "expect",
-                ],
-            )?;
-        }
-        self.only(
-            "alloc",
-            &[
-                "op", "id", "size", "align", "core", "device", "model", "usage", "location",
-                "name", "expect",
-            ],
-        )?;
-        let id = self.id("alloc")?;
-        let size = self.size.ok_or(Fault::Missing {
-            what: "alloc",
-            key: "size",
-        })?;
+    fn alloc(&self, header: &Header) -> Result<Alloc<'_>, Fault> {
         let usage = self.usage.as_deref().unwrap_or("tensor");
         let usage = MemUsage::named(usage).ok_or_else(|| Fault::Unknown {
             key: "usage",
@@ -205,35 +171,140 @@ impl Line<'_> {
                 });
             }
         };
-        let cores = header.model.arch().profile().cores;
         Ok(Alloc {
-            id,
-            size_bytes: size.0,
+            id: self.id("alloc")?,
+            size_bytes: needed("alloc", "size", self.size)?.0,
             align_bytes: self.align.map_or(0, |align| align.0),
-            device: DeviceId::new(below("device", self.device, header.devices)?),
-            core: CoreId::new(below("core", self.core, cores)?),
+            device: self.device(header)?,
+            core: self.core(header)?,
             location,
             usage,
-            name: self.name.as_deref().unwrap_or(id),
+            name: self.name("alloc")?,
             model: self.model.as_deref(),
+            process: self.process.as_deref(),
+            at: self.at.map(|at| BusAddr::new(at.0)),
         })
     }
 
-    fn load(&self, header: Header) -> Result<Load<'_>, Fault> {
-        self.only("load", &["op", "id", "core", "device", "neff", "name"])?;
-        let id = self.id("load")?;
-        let cores = header.model.arch().profile().cores;
+    fn load(&self, header: &Header) -> Result<Load<'_>, Fault> {
         Ok(Load {
-            id,
-            device: DeviceId::new(below("device", self.device, header.devices)?),
-            core: CoreId::new(below("core", self.core, cores)?),
+            id: self.id("load")?,
+            device: self.device(header)?,
+            core: self.core(header)?,
             neff: self.neff,
-            name: self.name.as_deref().unwrap_or(id),
+            name: self.name("load")?,
+            process: self.process.as_deref(),
+        })
+    }
+
+    fn batch(&self, what: &'static str) -> Result<Batch<'_>, Fault> {
+        let parts = needed(what, "parts", self.parts.as_deref())?;
+        let parts = parts.iter().map(|part| Part {
+            id: &part.0.id,
+            range: Range {
+                offset_bytes: part.0.offset.map_or(0, |offset| offset.0),
+                size_bytes: part.0.size.map(|size| size.0),
+            },
+            seed: part.0.seed.unwrap_or(0),
+        });
+        Ok(Batch {
+            parts: parts.collect(),
+            is_fenced: self.fenced.unwrap_or(true),
+        })
+    }
+
+    fn variables(&self, what: &'static str) -> Result<Vec<ScratchVariable>, Fault> {
+        let variables = needed(what, "variables", self.variables.as_deref())?;
+        let variables = variables.iter().map(|one| ScratchVariable {
+            offset_bytes: one.0.offset.0,
+            size_bytes: one.0.size.0,
+        });
+        Ok(variables.collect())
+    }
+
+    fn reset(&self, header: &Header) -> Result<Reset<'_>, Fault> {
+        let cores = header.model.arch().profile().cores;
+        let bit = |&core: &u32| below("cores", Some(core), cores).map(|core| 1 << core);
+        let of = |list: &Vec<u32>| {
+            let mut bits = list.iter().map(bit);
+            bits.try_fold(0, |map, bit| Ok::<u32, Fault>(map | bit?))
+        };
+        Ok(Reset {
+            device: self.device(header)?,
+            cores: self.cores.as_ref().map(of).transpose()?,
+            process: self.process.as_deref(),
+        })
+    }
+
+    fn rule(&self, what: &'static str) -> Result<PlanFile, Fault> {
+        let rule = needed(what, "rule", self.rule.as_ref())?;
+        let plan = serde_json::json!({ "fault": [rule] }).to_string();
+        PlanFile::parse(Format::Json, &plan).map_err(|error| Fault::Rule(Box::new(error)))
+    }
+
+    fn check(&self, what: &'static str, header: &Header) -> Result<Check, Fault> {
+        let profile = header.model.arch().profile();
+        let hbm = match (self.hbm, self.core) {
+            (Some(_), Some(_)) => {
+                return Err(Fault::Misplaced {
+                    what: "check of an \"hbm\"",
+                    key: "core",
+                    allowed: &[
+                        "op",
+                        "device",
+                        "hbm",
+                        "present",
+                        "peak",
+                        "free",
+                        "largest_free",
+                    ],
+                });
+            }
+            (None, Some(_)) => profile.default_channel(self.core(header)?),
+            (hbm, None) => {
+                // CAST: a handful.
+                #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+                let hbms = profile.region_bases.len() as u32;
+                Channel::new(below("hbm", hbm, hbms)?)
+            }
+        };
+        let bounds = [
+            (Gauge::Present, self.present),
+            (Gauge::Peak, self.peak),
+            (Gauge::Free, self.free),
+            (Gauge::LargestFree, self.largest_free),
+        ];
+        let bounds = bounds.into_iter();
+        let bounds: Vec<_> = bounds
+            .filter_map(|(gauge, bounds)| Some((gauge, bounds?.0)))
+            .collect();
+        if bounds.is_empty() {
+            let key = "present\", \"peak\", \"free\" or \"largest_free";
+            return Err(Fault::Missing { what, key });
+        }
+        Ok(Check {
+            device: self.device(header)?,
+            hbm,
+            bounds,
         })
     }
 
     fn id(&self, what: &'static str) -> Result<&str, Fault> {
-        self.id.as_deref().ok_or(Fault::Missing { what, key: "id" })
+        needed(what, "id", self.id.as_deref())
+    }
+
+    /// What reports call it: the id if the line does not say.
+    fn name(&self, what: &'static str) -> Result<&str, Fault> {
+        self.name.as_deref().map_or_else(|| self.id(what), Ok)
+    }
+
+    fn device(&self, header: &Header) -> Result<DeviceId, Fault> {
+        below("device", self.device, header.devices).map(DeviceId::new)
+    }
+
+    fn core(&self, header: &Header) -> Result<CoreId, Fault> {
+        let cores = header.model.arch().profile().cores;
+        below("core", self.core, cores).map(CoreId::new)
     }
 
     fn range(&self) -> Range {
@@ -247,23 +318,25 @@ impl Line<'_> {
         let Some(expect) = self.expect.as_deref() else {
             return Ok(NrtStatus::Success);
         };
-        NrtStatus::ALL
-            .iter()
-            .copied()
-            .find(|status| status.name() == expect)
+        let mut all = NrtStatus::ALL.iter().copied();
+        all.find(|status| status.name() == expect)
             .ok_or_else(|| Fault::Unknown {
                 key: "expect",
                 found: expect.to_owned(),
-                allowed: NrtStatus::ALL
-                    .iter()
-                    .map(|status| status.name())
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                allowed: names(NrtStatus::ALL.iter().map(|status| status.name())),
             })
     }
 }
 
-/// The number of a device or core, 0 if not given, among `count` of them.
+fn needed<T>(what: &'static str, key: &'static str, value: Option<T>) -> Result<T, Fault> {
+    value.ok_or(Fault::Missing { what, key })
+}
+
+fn names(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The number of a device, core or channel, 0 if not given, among `count` of them.
 fn below(key: &'static str, number: Option<u32>, count: u32) -> Result<u32, Fault> {
     match number.unwrap_or(0) {
         number if number < count => Ok(number),

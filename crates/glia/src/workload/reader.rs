@@ -1,127 +1,24 @@
 //! Reading a workload line by line.
 
-use std::io::{self, BufRead, Read as _};
+use std::io::{BufRead, Read as _};
 
-use super::line::Line;
-use super::{Header, Step};
+use super::error::{Fault, WorkloadError};
+use super::fields::Fields;
+use super::params::Params;
+use super::{Header, Overrides, Step};
 
 // LIMIT: a line of a workload is some hundred bytes; a file without line breaks is no workload.
-const LINE_BYTES_MAX: u64 = 1 << 20;
-
-/// Why a workload cannot be run, and where.
-#[derive(Debug, thiserror::Error)]
-#[error("line {line}: {fault}")]
-pub struct WorkloadError {
-    /// The line, from 1.
-    pub line: u64,
-    /// What is wrong with it.
-    pub fault: Fault,
-}
-
-/// What is wrong with a line.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// It cannot be read.
-    #[error("cannot be read: {0}")]
-    Unreadable(#[from] io::Error),
-    /// It is longer than a line can be.
-    #[error("is longer than {LINE_BYTES_MAX} bytes")]
-    TooLong,
-    /// It is no JSON object of the keys that are allowed.
-    #[error("{}", message(.0))]
-    Json(#[from] serde_json::Error),
-    /// The first line does not say that this is a workload.
-    #[error(
-        "a workload begins with a line such as {{\"workload\":1,\"machine\":\"trn2\"}}: no \"workload\" here"
-    )]
-    NoHeader,
-    /// It is of another version.
-    #[error(
-        "workload format {found}: this is for format {}",
-        super::WORKLOAD_FORMAT
-    )]
-    Format {
-        /// The version.
-        found: u64,
-    },
-    /// A key is missing.
-    #[error("{what} needs \"{key}\"")]
-    Missing {
-        /// Of what.
-        what: &'static str,
-        /// Which.
-        key: &'static str,
-    },
-    /// A key stands where it means nothing.
-    #[error("\"{key}\" means nothing on {what}: allowed are {}", allowed.join(", "))]
-    Misplaced {
-        /// On what.
-        what: &'static str,
-        /// Which.
-        key: &'static str,
-        /// The keys that mean something there.
-        allowed: &'static [&'static str],
-    },
-    /// A word that is none of those allowed.
-    #[error("unknown {key} {found:?}: allowed are {allowed}")]
-    Unknown {
-        /// Under which key.
-        key: &'static str,
-        /// The word.
-        found: String,
-        /// All words that are allowed.
-        allowed: String,
-    },
-    /// A number that is out of range.
-    #[error("{key} {found}: {least} to {most} are allowed")]
-    OutOfRange {
-        /// Under which key.
-        key: &'static str,
-        /// The number.
-        found: u64,
-        /// The least allowed.
-        least: u64,
-        /// The greatest allowed.
-        most: u64,
-    },
-    /// An object is named that does not live.
-    #[error(
-        "no object {id:?} lives here: it was never allocated, its allocation failed, or it has been freed"
-    )]
-    NoObject {
-        /// The name.
-        id: String,
-    },
-    /// A model is named that is not loaded.
-    #[error("no model {id:?} is loaded here: it never was, or it has been unloaded")]
-    NoModel {
-        /// The name.
-        id: String,
-    },
-    /// A model is loaded under the name of one that is.
-    #[error("a model {id:?} is loaded since line {since}")]
-    SecondModel {
-        /// The name.
-        id: String,
-        /// The line that loaded it.
-        since: u64,
-    },
-    /// An object is allocated under the name of one that lives.
-    #[error("an object {id:?} lives since line {since}")]
-    SecondObject {
-        /// The name.
-        id: String,
-        /// The line of its allocation.
-        since: u64,
-    },
-}
+pub(super) const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the operations of a workload.
 pub struct Reader<R> {
     source: R,
     header: Header,
+    params: Params,
     line: u64,
     text: Vec<u8>,
+    /// The line with parameters put in; kept for its room.
+    put: Vec<u8>,
 }
 
 impl<R: BufRead> Reader<R> {
@@ -130,19 +27,29 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// [`WorkloadError`] if that is not the first line of a workload.
     pub fn new(source: R) -> Result<Self, WorkloadError> {
+        Self::with(source, &Overrides::default())
+    }
+
+    /// The same, with something else in the place of what the first line says.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); also if a parameter is given that it does not declare.
+    pub fn with(source: R, instead: &Overrides) -> Result<Self, WorkloadError> {
         let mut source = source;
         let (mut line, mut text) = (0, Vec::new());
-        let header = match next_line(&mut source, &mut text, &mut line) {
-            Ok(true) => parse(&text).and_then(|first| first.header()),
+        let read = match next_line(&mut source, &mut text, &mut line) {
+            Ok(true) => first(&text, instead),
             Ok(false) => Err(Fault::NoHeader),
             Err(fault) => Err(fault),
         };
-        match header {
-            Ok(header) => Ok(Self {
+        match read {
+            Ok((header, params)) => Ok(Self {
                 source,
                 header,
+                params,
                 line,
                 text,
+                put: Vec::new(),
             }),
             Err(fault) => Err(WorkloadError {
                 line: line.max(1),
@@ -153,8 +60,14 @@ impl<R: BufRead> Reader<R> {
 
     /// What the workload runs on.
     #[must_use]
-    pub fn header(&self) -> Header {
-        self.header
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The line that was read last, from 1.
+    #[must_use]
+    pub fn line(&self) -> u64 {
+        self.line
     }
 
     /// Reads the next operation and gives it to `take`; `None` at the end.
@@ -166,15 +79,7 @@ impl<R: BufRead> Reader<R> {
         take: impl FnOnce(Step<'_>) -> Result<T, Fault>,
     ) -> Result<Option<T>, WorkloadError> {
         let taken = match next_line(&mut self.source, &mut self.text, &mut self.line) {
-            Ok(true) => parse(&self.text).and_then(|line| {
-                let (op, expect) = line.step(self.header)?;
-                take(Step {
-                    line: self.line,
-                    op,
-                    expect,
-                })
-                .map(Some)
-            }),
+            Ok(true) => self.take(take).map(Some),
             Ok(false) => Ok(None),
             Err(fault) => Err(fault),
         };
@@ -183,18 +88,34 @@ impl<R: BufRead> Reader<R> {
             fault,
         })
     }
+
+    fn take<T>(&mut self, take: impl FnOnce(Step<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+        let mut text = self.text.trim_ascii();
+        if self.params.stand_in(text) {
+            self.params.put_in(text, &mut self.put)?;
+            text = &self.put;
+        }
+        let mut fields = Fields::default();
+        fields.read(text)?;
+        let (op, expect) = fields.step(&self.header)?;
+        take(Step {
+            line: self.line,
+            text,
+            op,
+            expect,
+        })
+    }
 }
 
-/// What the parser says, without the line of its own count, which is always the first.
-fn message(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.replace(" at line 1 column ", " at column ")
+fn first(text: &[u8], instead: &Overrides) -> Result<(Header, Params), Fault> {
+    let mut fields = Fields::default();
+    fields.read(unmarked(text))?;
+    Header::read(fields, instead)
 }
 
-fn parse(text: &[u8]) -> Result<Line<'_>, Fault> {
-    // Some editors put a byte order mark before the first line.
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    Ok(serde_json::from_slice(text)?)
+/// The line behind a byte order mark, which some editors put before the first one.
+fn unmarked(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 /// Reads on to the next line that is not empty and counts; false at the end.
@@ -221,6 +142,8 @@ fn next_line(source: &mut impl BufRead, text: &mut Vec<u8>, line: &mut u64) -> R
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
     use crate::workload::{Alloc, Op};
 
@@ -255,6 +178,8 @@ mod tests {
                     usage: glia_abi::mem_usage::MemUsage::Tensor,
                     name: "w",
                     model: None,
+                    process: None,
+                    at: None,
                 };
                 assert_eq!(step.op, Op::Alloc(expected));
                 Ok(())
@@ -268,7 +193,9 @@ mod tests {
         let with = |line: &str| error(&format!("{{\"workload\":1}}\n{line}\n"));
         assert_eq!(
             with("{\"op\":\"fre\",\"id\":\"a\"}"),
-            "line 2: unknown op \"fre\": allowed are alloc, write, read, free, load, unload"
+            "line 2: unknown op \"fre\": allowed are alloc, write, read, free, load, unload, memset, \
+             copy, slice, attach, write_batch, read_batch, reserve, reset, start, exit, kill, fault, \
+             mend, check"
         );
         let misspelt = with("{\"op\":\"alloc\",\"id\":\"a\",\"siz\":1}");
         assert!(

@@ -26,7 +26,7 @@ use glia_abi::mem_usage::MemUsage;
 use self::layout::{HOLES_MAX, Room, Step, Whole};
 use self::state::{Cell, Group, Owner, Place, State};
 use super::WORKLOAD_FORMAT;
-use super::line::DEVICES_MAX;
+use super::header::DEVICES_MAX;
 use crate::explain::category::RINGS;
 use crate::explain::report::{Kind, Report, Row, Scope};
 use crate::explain::size::printed;

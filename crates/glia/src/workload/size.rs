@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
+
+use super::Bounds;
 
 /// Units and their powers of two.
 const UNITS: [(&str, u32); 5] = [("B", 0), ("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
@@ -105,6 +108,82 @@ impl<'de> Deserialize<'de> for Size {
     }
 }
 
+/// An address as the device sees it: `"0x4001000000"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Address(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Address {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Addresses;
+
+        impl Visitor<'_> for Addresses {
+            type Value = Address;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an address, such as \"0x4001000000\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Address, E> {
+                let digits = text.strip_prefix("0x").filter(|it| !it.starts_with('+'));
+                digits
+                    .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+                    .map(Address)
+                    .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+
+        deserializer.deserialize_str(Addresses)
+    }
+}
+
+/// The bounds of a size: a size, which is exact, or `{"least": …, "most": …}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BoundsValue(pub(super) Bounds);
+
+/// One of the two may be left out.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeastMost {
+    least: Option<Size>,
+    most: Option<Size>,
+}
+
+impl<'de> Deserialize<'de> for BoundsValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct BoundsValues;
+
+        impl<'de> Visitor<'de> for BoundsValues {
+            type Value = BoundsValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size, or an object of \"least\" and \"most\"")
+            }
+
+            fn visit_u64<E: Error>(self, bytes: u64) -> Result<BoundsValue, E> {
+                let (least, most) = (bytes, bytes);
+                Ok(BoundsValue(Bounds { least, most }))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<BoundsValue, E> {
+                match parse(text) {
+                    Ok(bytes) => self.visit_u64(bytes),
+                    Err(_) => Err(E::invalid_value(Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BoundsValue, A::Error> {
+                let bounds = LeastMost::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(BoundsValue(Bounds {
+                    least: bounds.least.map_or(0, |least| least.0),
+                    most: bounds.most.map_or(u64::MAX, |most| most.0),
+                }))
+            }
+        }
+
+        deserializer.deserialize_any(BoundsValues)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -147,6 +226,27 @@ mod tests {
         ];
         for text in texts {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bounds_are_a_size_or_an_object() {
+        let bounds = |text| serde_json::from_str::<BoundsValue>(text).map(|it| it.0);
+        let of = |least, most| Bounds { least, most };
+        assert_eq!(bounds("\"4KiB\"").unwrap(), of(4096, 4096));
+        assert_eq!(bounds("{\"most\":7}").unwrap(), of(0, 7));
+        assert_eq!(bounds("{\"least\":7}").unwrap(), of(7, u64::MAX));
+        for wrong in ["{\"max\":7}", "[1,2]", "\"4KB\"", "true"] {
+            assert!(bounds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_hexadecimal() {
+        let address = |text| serde_json::from_str::<Address>(text).map(|it| it.0);
+        assert_eq!(address("\"0x4001000000\"").unwrap(), 0x40_0100_0000);
+        for wrong in ["\"4001\"", "\"0x\"", "\"0x+1\"", "4096"] {
+            assert!(address(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -39,3 +39,25 @@ fn what_the_runs_exercised_is_written_to_the_file_and_only_over_its_like() {
     assert!(ended.stderr.contains("left as it is"), "{}", ended.stderr);
     assert_eq!(fs::read_to_string(&other).unwrap(), "{\"workload\":1}\n");
 }
+
+#[test]
+fn the_file_is_as_it_was_until_the_runs_are_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("coverage.json");
+    let file = path.to_str().unwrap();
+    let ended = run(&["--coverage", file, "-"], "{\"workload\":1}\n");
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let before = fs::read_to_string(&path).unwrap();
+    // Nothing is run, since the log cannot be read.
+    let ended = run(&["--coverage", file, "--compare", "no-such.log", "-"], "");
+    assert_eq!(ended.code, 2);
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    let none = directory.path().join("none").join("coverage.json");
+    let ended = run(&["--coverage", none.to_str().unwrap(), "-"], "");
+    assert_eq!((ended.code, ended.stdout.as_str()), (2, ""));
+    assert!(
+        ended.stderr.contains("cannot be written"),
+        "{}",
+        ended.stderr
+    );
+}

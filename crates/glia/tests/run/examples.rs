@@ -96,3 +96,29 @@ fn one_core_is_full_and_the_others_are_idle() {
     assert_eq!((present.len(), present[0]), (32, 14 << 30));
     assert_eq!(present[1..].iter().sum::<u64>(), 0);
 }
+
+/// Every block of the format's page is a workload, or the operations of one.
+#[test]
+fn the_blocks_of_the_documentation_run_as_they_stand() {
+    let page = include_str!("../../../../docs/formats/workload.md");
+    let mut blocks = vec![String::new()];
+    for line in page.lines() {
+        let last = blocks.last_mut().unwrap();
+        match line.strip_prefix("    {") {
+            Some(rest) => *last += &format!("{{{rest}\n"),
+            None if last.is_empty() => {}
+            None => blocks.push(String::new()),
+        }
+    }
+    blocks.retain(|block| !block.is_empty());
+    assert_eq!(blocks.len(), 7);
+    for block in blocks {
+        let first = ["{\"workload\":1}\n", ""][usize::from(block.starts_with("{\"workload"))];
+        let params: &[&str] = match block.contains("\"params\"") {
+            true => &["--param", "MODEL=dense", "-"],
+            false => &["-"],
+        };
+        let run = run(params, &format!("{first}{block}"));
+        assert_eq!(run.code, 0, "{block}{}{}", run.stdout, run.stderr);
+    }
+}

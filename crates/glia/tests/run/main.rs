@@ -9,7 +9,13 @@ mod coverage;
 mod ends;
 mod examples;
 mod faults;
+mod flags;
 mod models;
+mod operations;
+mod peaks;
+mod processes;
+mod recordings;
+mod stops;
 mod unusable;
 
 use assert_cmd::cargo::cargo_bin_cmd;
@@ -44,4 +50,11 @@ fn json(lines: &[&str]) -> (Value, i32) {
     let run = run(&["--json", "-"], &workload);
     let document: Value = serde_json::from_str(&run.stdout).unwrap();
     (document["runs"][0].clone(), run.code)
+}
+
+/// Why a workload on a Trn2 machine from these lines cannot be run.
+fn error(lines: &[&str]) -> String {
+    let (run, code) = json(lines);
+    assert_eq!(code, 2, "{run}");
+    run["error"].as_str().unwrap().to_owned()
 }

@@ -30,7 +30,7 @@ fn a_model_owns_memory_and_takes_it_along() {
 #[test]
 fn a_model_that_cannot_be_meant_is_refused() {
     let load = r#"{"op":"load","id":"m"}"#;
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 6] = [
         (
             &[r#"{"op":"alloc","id":"w","size":1,"model":"m"}"#],
             "line 2: no model \"m\" is loaded here",
@@ -49,6 +49,22 @@ fn a_model_that_cannot_be_meant_is_refused() {
                 r#"{"op":"alloc","id":"w","size":1,"model":"m","core":1}"#,
             ],
             "line 3: \"core\" means nothing on alloc for a \"model\"",
+        ),
+        (
+            &[
+                load,
+                r#"{"op":"alloc","id":"w","size":1,"model":"m","usage":"weight"}"#,
+                r#"{"op":"unload","id":"m"}"#,
+                r#"{"op":"read","id":"w"}"#,
+            ],
+            "line 5: no object \"w\" lives here: it was never allocated, its allocation failed, it has been freed, or it went with its model",
+        ),
+        (
+            &[
+                r#"{"op":"load","id":"a","neff":101001}"#,
+                r#"{"op":"load","id":"b","neff":101002}"#,
+            ],
+            "line 3: neff 101002: ids only go up, and all up to 101001, the last one, are used up",
         ),
     ];
     for (lines, wanted) in cases {

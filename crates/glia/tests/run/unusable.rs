@@ -20,7 +20,7 @@ fn a_wrong_line_is_named_and_nothing_behind_it_is_run() {
     assert_eq!(run.stdout, "");
     assert_eq!(
         run.stderr,
-        "glia: (standard input): line 3: no object \"b\" lives here: it was never allocated, its allocation failed, or it has been freed\n"
+        "glia: (standard input): line 3: no object \"b\" lives here: it was never allocated, its allocation failed, it has been freed, or it went with its model or its process\n"
     );
 }
 
@@ -56,6 +56,16 @@ fn a_file_that_is_no_workload_or_not_there_is_told() {
         "{}",
         missing.stderr
     );
+    for args in [
+        ["--compare", "examples"],
+        ["--faults", "examples"],
+        ["--engine", "inline"],
+    ] {
+        let directory = run(&[&args[..], &["examples"]].concat(), "");
+        assert_eq!(directory.code, 2);
+        let said = directory.stderr.matches("(os error 21)").count();
+        assert_eq!(said, 1, "{}", directory.stderr);
+    }
 }
 
 #[test]

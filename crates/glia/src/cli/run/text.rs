@@ -1,0 +1,243 @@
+//! What a run came to, in words.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use glia::faults::RuleReport;
+use glia::play::compare::{Comparison, Difference};
+use glia::play::{Counts, Failure, Found, Peak, Played};
+use glia::workload::OpKind;
+use glia_runtime::dml::ReportProfile;
+
+use crate::cli::printable::{lines, printable};
+
+/// Names of a peak that are printed; `--json` has more.
+const NAMES_MAX: usize = 5;
+
+/// What happened, in words.
+pub(super) fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()> {
+    let counts = &played.counts;
+    writeln!(
+        out,
+        "{name}: {} operations as expected ({}), {} of them errors that were to come",
+        counts.operations(),
+        by_kind(counts),
+        counts.expected_errors
+    )?;
+    let verified = if counts.read_bytes == 0 {
+        "none to verify".to_owned()
+    } else if counts.verified_bytes == counts.read_bytes {
+        "every byte of it verified".to_owned()
+    } else {
+        let never = human(counts.read_bytes - counts.verified_bytes);
+        format!("verified but for {never} that were never written")
+    };
+    writeln!(
+        out,
+        "  {} written, {} read and {verified}; {} objects live at the end",
+        human(counts.written_bytes),
+        human(counts.read_bytes),
+        counts.live
+    )?;
+    write_rate(out, played)?;
+    write_peak(out, &played.peaks)?;
+    if let Some(line) = played.stopped {
+        writeln!(
+            out,
+            "  STOPPED behind line {line}; what follows is how things were then"
+        )?;
+    }
+    write_faults(out, &played.faults)?;
+    for table in &played.tables {
+        // A machine can have hundreds of banks; those that hold nothing say nothing.
+        let mut table = table.clone();
+        table.banks.retain(|bank| bank.present_bytes > 0);
+        if !table.banks.is_empty() {
+            writeln!(out, "\n{}", lines(&table.text(ReportProfile::default())))?;
+        }
+    }
+    match &played.failure {
+        Some(failure) => write_failure(out, name, failure),
+        None => Ok(()),
+    }
+}
+
+/// What did not end as expected, and what the runtime logged about it: the report.
+fn write_failure(out: &mut impl Write, name: &str, failure: &Failure) -> io::Result<()> {
+    writeln!(
+        out,
+        "{name}:{}: \"{}\" was to end in {}, but {}",
+        failure.line,
+        printable(&failure.id),
+        failure.expected,
+        match &failure.found {
+            Found::Error(error) => format!("ended in {}: {error}", error.status()),
+            other => other.to_string(),
+        }
+    )?;
+    if !failure.log.is_empty() {
+        writeln!(out, "\n{}", lines(&failure.log))?;
+    }
+    Ok(())
+}
+
+/// How often each operation was done: the first four always, the others if they were.
+fn by_kind(counts: &Counts) -> String {
+    const ALWAYS: [OpKind; 4] = [OpKind::Alloc, OpKind::Write, OpKind::Read, OpKind::Free];
+    let others = OpKind::ALL.iter().copied();
+    let others = others.filter(|kind| !ALWAYS.contains(kind) && counts.of(*kind) > 0);
+    let kinds = ALWAYS.into_iter().chain(others);
+    let each = kinds.map(|kind| format!("{} {}", counts.of(kind), kind.name()));
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// How fast it was.
+fn write_rate(out: &mut impl Write, played: &Played) -> io::Result<()> {
+    let counts = &played.counts;
+    let seconds = played.took.as_secs_f64().max(1e-6);
+    let each_second = |count: u64| {
+        // CAST: a figure for people.
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "see CAST"
+        )]
+        let rate = (count as f64 / seconds) as u64;
+        rate
+    };
+    write!(
+        out,
+        "  {seconds:.3} s: {} operations/s",
+        each_second(counts.operations())
+    )?;
+    match counts.written_bytes + counts.read_bytes {
+        0 => writeln!(out),
+        bytes => writeln!(out, ", {}/s", human(each_second(bytes))),
+    }
+}
+
+/// The fullest HBM, and what lived there then.
+fn write_peak(out: &mut impl Write, peaks: &[Peak]) -> io::Result<()> {
+    // The first of several that were equally full.
+    let Some(peak) = peaks.iter().rev().max_by_key(|peak| peak.bytes) else {
+        return Ok(());
+    };
+    let categories = peak.categories.iter();
+    let categories: Vec<String> = categories
+        .map(|(one, bytes)| format!("{} {}", one.name(), human(*bytes)))
+        .collect();
+    writeln!(
+        out,
+        "  peak {} on {} hbm {} at line {}: {}",
+        human(peak.bytes),
+        peak.device,
+        peak.hbm.get(),
+        peak.line,
+        categories.join(", ")
+    )?;
+    let shown = peak.largest.len().min(NAMES_MAX);
+    let named = peak.largest[..shown].iter().map(|named| {
+        let name = printable(&named.name);
+        match named.count {
+            1 => format!("\"{name}\" {}", human(named.bytes)),
+            count => format!("{count} \"{name}\" {}", human(named.bytes)),
+        }
+    });
+    let mut named: Vec<String> = named.collect();
+    let rest = &peak.largest[shown..];
+    let count = peak.others.count + rest.iter().map(|named| named.count).sum::<u64>();
+    let bytes = peak.others.bytes + rest.iter().map(|named| named.bytes).sum::<u64>();
+    if count > 0 {
+        named.push(format!("{count} others {}", human(bytes)));
+    }
+    writeln!(out, "    lived then: {}", named.join(", "))
+}
+
+/// Whether the run ended as the log did, and where not.
+pub(super) fn write_comparison(
+    out: &mut impl Write,
+    log: &Path,
+    compared: Option<&Comparison>,
+) -> io::Result<()> {
+    let log = printable(&log.display().to_string());
+    let Some(compared) = compared else {
+        return writeln!(out, "{log}: no report to compare with");
+    };
+    let Comparison {
+        line,
+        cells,
+        differences,
+    } = compared;
+    for Difference {
+        row,
+        column,
+        log: theirs,
+        ours,
+    } in differences
+    {
+        let theirs = printable(theirs);
+        writeln!(
+            out,
+            "{log}:{line}: {row}, {column}: the log has {theirs}, the run {ours}"
+        )?;
+    }
+    match differences.len() {
+        0 => writeln!(
+            out,
+            "{log}:{line}: all {cells} cells that the log has are equal"
+        ),
+        count => writeln!(out, "{log}:{line}: {count} of {cells} cells differ"),
+    }
+}
+
+/// How the rules of the fault plan have done. One that never struck is a surprise for its author.
+fn write_faults(out: &mut impl Write, rules: &[RuleReport]) -> io::Result<()> {
+    for rule in rules {
+        let RuleReport {
+            fault,
+            line,
+            kind,
+            opportunities,
+            strikes,
+        } = rule;
+        let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
+        let done = match (strikes, opportunities) {
+            (0, 0) => "NEVER STRUCK, and had no opportunity".to_owned(),
+            (0, _) => format!("NEVER STRUCK, opportunities: {opportunities}"),
+            _ => format!("strikes: {strikes}, opportunities: {opportunities}"),
+        };
+        writeln!(out, "  fault {fault}, {kind}{line}: {done}")?;
+    }
+    Ok(())
+}
+
+/// Bytes with a unit, to three decimals where they are no whole number.
+pub(super) fn human(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = UNITS.iter().find(|(_, shift)| bytes >> shift > 0);
+    match unit {
+        None => format!("{bytes} B"),
+        Some((name, shift)) if bytes.is_multiple_of(1 << shift) => {
+            format!("{} {name}", bytes >> shift)
+        }
+        Some((name, shift)) => {
+            let milli = (u128::from(bytes) * 1000) >> shift;
+            format!("{}.{:03} {name}", milli / 1000, milli % 1000)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_read_like_sizes() {
+        assert_eq!(human(0), "0 B");
+        assert_eq!(human(1023), "1023 B");
+        assert_eq!(human(4096), "4 KiB");
+        assert_eq!(human(3 << 29), "1.500 GiB");
+        assert_eq!(human(u64::MAX), "16777215.999 TiB");
+    }
+}

@@ -1,0 +1,190 @@
+//! The first line: what a workload runs on, and what a command line says instead.
+
+use glia_runtime::config::PageSize;
+
+use super::WORKLOAD_FORMAT;
+use super::error::Fault;
+use super::fields::{Allowed, Fields};
+use super::params::Params;
+use crate::faults::{Format, PlanFile};
+use crate::machine::{Model, SchedMode};
+
+// LIMIT: as many devices as an instance has.
+pub(crate) const DEVICES_MAX: u32 = 16;
+const LNC_MAX: u32 = 8;
+
+const FIRST: Allowed = Allowed::new(
+    "the first line",
+    &[
+        "workload",
+        "machine",
+        "devices",
+        "params",
+        "engine",
+        "seed",
+        "lnc",
+        "scratchpad",
+        "scratchpad_page",
+        "zero_copy",
+        "faults",
+        "recorded",
+        "report",
+        "assumed",
+    ],
+);
+
+/// The first line: what the workload runs on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    /// Which machine.
+    pub model: Model,
+    /// How many devices it has.
+    pub devices: u32,
+    /// Who runs its engines.
+    pub engine: Engine,
+    /// What chance comes from: the order of events in the virtual mode, faults, and patterns.
+    pub seed: u64,
+    /// Physical cores that make a logical one.
+    pub lnc: u32,
+    /// Whether the scratchpad is to be contiguous, where it can be.
+    pub contiguous_scratchpad: bool,
+    /// How large a page of the paged scratchpad is.
+    pub scratchpad_page: PageSize,
+    /// Whether copies go by the program's own pages.
+    pub zero_copy: bool,
+    /// What fails from the beginning on.
+    pub faults: Option<PlanFile>,
+    /// Which report of a log the workload rebuilds, from 1; `None` if it rebuilds none.
+    pub report: Option<u64>,
+}
+
+/// How the machine runs its engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Engine {
+    /// At once, on the thread of whoever rings.
+    #[default]
+    Inline,
+    /// On threads beside, in real time.
+    Threaded,
+    /// In an order and at times that follow from the seed.
+    Virtual,
+}
+
+impl Engine {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Inline, Self::Threaded, Self::Virtual];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Threaded => "threaded",
+            Self::Virtual => "virtual",
+        }
+    }
+}
+
+/// What stands in the place of what a file says.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// The machine.
+    pub model: Option<Model>,
+    /// How many devices it has.
+    pub devices: Option<u32>,
+    /// Who runs its engines.
+    pub engine: Option<Engine>,
+    /// What chance comes from.
+    pub seed: Option<u64>,
+    /// Parameters by name.
+    pub params: Vec<(String, String)>,
+}
+
+impl Header {
+    /// The first line of a workload, and the parameters that it declares.
+    pub(super) fn read(fields: Fields<'_>, instead: &Overrides) -> Result<(Self, Params), Fault> {
+        let Some(format) = fields.workload else {
+            return Err(Fault::NoHeader);
+        };
+        if format != WORKLOAD_FORMAT {
+            return Err(Fault::Format { found: format });
+        }
+        fields.only(&FIRST)?;
+        let name = fields.machine.as_deref().unwrap_or("trn2");
+        let model = Model::named(name).ok_or_else(|| Fault::Unknown {
+            key: "machine",
+            found: name.to_owned(),
+            allowed: format!("{}, inf2", Model::ALL.map(Model::name).join(", ")),
+        })?;
+        let engine = fields.engine.as_deref().unwrap_or("inline");
+        let engine =
+            (Engine::ALL.into_iter().find(|one| one.name() == engine)).ok_or_else(|| {
+                Fault::Unknown {
+                    key: "engine",
+                    found: engine.to_owned(),
+                    allowed: Engine::ALL.map(Engine::name).join(", "),
+                }
+            })?;
+        let scratchpad = fields.scratchpad.as_deref().unwrap_or("paged");
+        if !["paged", "contiguous"].contains(&scratchpad) {
+            return Err(Fault::Unknown {
+                key: "scratchpad",
+                found: scratchpad.to_owned(),
+                allowed: "paged, contiguous".to_owned(),
+            });
+        }
+        let page_bytes = fields
+            .scratchpad_page
+            .map_or(PageSize::STEP_BYTES, |it| it.0);
+        let faults = fields.faults.map(|document| {
+            let plan = PlanFile::parse(Format::Json, &document.to_string());
+            plan.map_err(|error| Fault::Rule(Box::new(error)))
+        });
+        let header = Self {
+            model: instead.model.unwrap_or(model),
+            devices: within(
+                "devices",
+                instead.devices.or(fields.devices),
+                1,
+                DEVICES_MAX,
+            )?,
+            engine: instead.engine.unwrap_or(engine),
+            seed: instead.seed.or(fields.seed).unwrap_or(0),
+            lnc: within("lnc", fields.lnc, 1, LNC_MAX)?,
+            contiguous_scratchpad: scratchpad == "contiguous",
+            scratchpad_page: PageSize::new(page_bytes).ok_or_else(|| Fault::Unknown {
+                key: "scratchpad_page",
+                found: page_bytes.to_string(),
+                allowed: "the multiples of 512MiB below 4GiB".to_owned(),
+            })?,
+            zero_copy: fields.zero_copy.unwrap_or(false),
+            faults: faults.transpose()?,
+            report: fields.report,
+        };
+        let declared = fields.params.map(|params| params.0).unwrap_or_default();
+        Ok((header, Params::new(declared, &instead.params)?))
+    }
+
+    /// The mode of its machine.
+    #[must_use]
+    pub fn mode(&self) -> SchedMode {
+        match self.engine {
+            Engine::Inline => SchedMode::Inline,
+            Engine::Threaded => SchedMode::THREADED,
+            Engine::Virtual => SchedMode::Virtual { seed: self.seed },
+        }
+    }
+}
+
+/// A number, the least one if it is not given.
+fn within(key: &'static str, number: Option<u32>, least: u32, most: u32) -> Result<u32, Fault> {
+    match number.unwrap_or(least) {
+        number if (least..=most).contains(&number) => Ok(number),
+        number => Err(Fault::OutOfRange {
+            key,
+            found: number.into(),
+            least: least.into(),
+            most: most.into(),
+        }),
+    }
+}

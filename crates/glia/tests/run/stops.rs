@@ -1,0 +1,48 @@
+//! Ctrl-C: the summary comes, and the recording is whole.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+#[test]
+fn a_run_that_is_stopped_tells_how_far_it_came_and_leaves_a_recording_that_can_be_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("trace.jsonl");
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("glia"))
+        .args(["run", "--json", "--record"])
+        .arg(&file)
+        .arg("-")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let pair = "{\"op\":\"alloc\",\"id\":\"a\",\"size\":4096}\n{\"op\":\"free\",\"id\":\"a\"}\n";
+    let written = input.write_all(b"{\"workload\":1}\n");
+    written.unwrap();
+    // Some blocks of the recording are there: it is running.
+    while fs::metadata(&file).map_or(0, |it| it.len()) == 0 {
+        input.write_all(pair.repeat(1000).as_bytes()).unwrap();
+    }
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    // It is stopped between two lines, or the pipe is closed: it never reads to an end.
+    while input.write_all(pair.as_bytes()).is_ok() {}
+    let mut text = String::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        text.push_str(&line.unwrap());
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let run = &document["runs"][0];
+    let operations = run["operations"]["total"].as_u64().unwrap();
+    assert_eq!(run["stopped"], operations + 1);
+    let recorded = fs::read_to_string(&file).unwrap();
+    assert_eq!(recorded.lines().count() as u64, operations + 1);
+    let again = super::run(&["--json", file.to_str().unwrap()], "");
+    assert_eq!(again.code, 0, "{}", again.stderr);
+}
