@@ -27,9 +27,9 @@
 //! | `explain` | what is known of this process when something is wanting |
 //! | `gc` | references that are let go together |
 //!
-//! **Locks.** The list and each reference have a plain mutex, never held during a call into the
-//! driver. An access holds the block it works on, so memory that is freed meanwhile goes back when
-//! the access is over.
+//! **Locks.** The list has a plain mutex, never held during a call into the driver. An access is
+//! counted by the block it works on, so memory that is freed meanwhile goes back when the access is
+//! over.
 
 mod allocator;
 mod block;
@@ -38,19 +38,19 @@ mod explain;
 mod gc;
 mod tell;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use glia_abi::addr::{BusAddr, access_fits};
 use glia_abi::handle::Channel;
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
+use slab::Slab;
 
 use crate::dml::Allocation;
 use crate::error::RuntimeError;
 
 pub(crate) use allocator::{Allocator, Owner};
-pub(crate) use block::{Block, fill_mapping};
+pub(crate) use block::{Block, UsedBlock, fill_mapping};
 pub use gc::GcList;
 
 /// What is asked for.
@@ -85,33 +85,57 @@ impl AllocSpec<'_> {
     }
 }
 
-/// The live allocations of an allocator, in the order in which they were made.
+/// The live allocations of an allocator.
 #[derive(Default)]
 pub(crate) struct List(Mutex<Listed>);
 
 #[derive(Default)]
 struct Listed {
-    slots: BTreeMap<u64, Entry>,
-    next: u64,
+    entries: Slab<Entry>,
+    /// How many there ever were.
+    serials: u64,
 }
 
 struct Entry {
-    slot: Weak<Slot>,
-    /// The slot's, so that a look at them need not keep it alive.
-    facts: Arc<Allocation>,
+    block: Weak<Block>,
+    /// The block's own, so that a look at them need not keep it alive.
+    facts: Allocation,
 }
 
 impl List {
-    fn lock(&self) -> MutexGuard<'_, Listed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Adds the block that `make` makes, which is to forget its place and number when it ends.
+    fn add(&self, make: impl FnOnce((usize, u64)) -> Block) -> Arc<Block> {
+        let mut listed = self.lock();
+        let serial = listed.serials;
+        listed.serials += 1;
+        let place = listed.entries.vacant_entry();
+        let block = Arc::new(make((place.key(), serial)));
+        place.insert(Entry {
+            block: Arc::downgrade(&block),
+            facts: block.facts.clone(),
+        });
+        block
     }
 
-    fn live(&self) -> Vec<Arc<Slot>> {
-        self.lock()
-            .slots
-            .values()
-            .filter_map(|entry| entry.slot.upgrade())
-            .collect()
+    fn forget(&self, key: usize) {
+        // Let go behind the lock.
+        let _entry = self.lock().entries.try_remove(key);
+    }
+
+    /// In the order in which they were made.
+    fn live(&self) -> Vec<Arc<Block>> {
+        let listed = self.lock();
+        let entries = listed.entries.iter();
+        let mut live: Vec<_> = entries
+            .filter_map(|(_, entry)| entry.block.upgrade())
+            .collect();
+        drop(listed);
+        live.sort_unstable_by_key(|block| block.serial);
+        live
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Listed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -128,16 +152,15 @@ impl Lists {
         self.lock().retain(|one| !Arc::ptr_eq(one, list));
     }
 
-    /// What is live of all of them at this location, with its address.
-    fn facts(&self, location: Location) -> Vec<(BusAddr, Arc<Allocation>)> {
+    /// What is live of all of them at this location.
+    fn facts(&self, location: Location) -> Vec<Allocation> {
         // No list is looked at under the lock of another, nor under this one.
         let lists = self.lock().clone();
         let mut all = Vec::new();
         for list in lists {
             let listed = list.lock();
-            let facts = listed.slots.values().map(|entry| &entry.facts);
-            let there = facts.filter(|facts| facts.location == location);
-            all.extend(there.map(|facts| (facts.pa, Arc::clone(facts))));
+            let facts = listed.entries.iter().map(|(_, entry)| &entry.facts);
+            all.extend(facts.filter(|facts| facts.location == location).cloned());
         }
         all
     }
@@ -147,57 +170,28 @@ impl Lists {
     }
 }
 
-/// What a [`Dmem`] and its clones share.
-struct Slot {
-    facts: Arc<Allocation>,
-    /// `None` when it went with its model.
-    block: Mutex<Option<Arc<Block>>>,
-    list: Arc<List>,
-    serial: u64,
-}
-
-impl Slot {
-    /// Gives the memory back, as soon as nobody is reading or writing it.
-    fn release(&self) {
-        // Two statements: the lock is let go before the driver is called.
-        let block = self.block().take();
-        drop(block);
-    }
-
-    fn block(&self) -> MutexGuard<'_, Option<Arc<Block>>> {
-        self.block.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.release();
-        self.list.lock().slots.remove(&self.serial);
-    }
-}
-
 /// A reference to an allocation; clones are more references to the same. The memory goes back with
 /// the last one.
 #[derive(Clone)]
-pub struct Dmem(Arc<Slot>);
+pub struct Dmem(Arc<Block>);
 
 impl Dmem {
     /// Bytes, as asked for.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
-        self.0.facts.size_bytes
+        self.0.facts().size_bytes
     }
 
     /// The first byte that is used, as the device sees it.
     #[must_use]
     pub fn pa(&self) -> BusAddr {
-        self.0.facts.first_byte()
+        self.0.facts().first_byte()
     }
 
     /// All facts of the allocation.
     #[must_use]
     pub fn facts(&self) -> &Allocation {
-        &self.0.facts
+        self.0.facts()
     }
 
     /// Writes bytes at an offset. Nothing to write is no error and no access.
@@ -243,8 +237,8 @@ impl Dmem {
         &self,
         offset_bytes: u64,
         size_bytes: u64,
-    ) -> Result<Arc<Block>, RuntimeError> {
-        let block = self.0.block().clone().ok_or(RuntimeError::Gone)?;
+    ) -> Result<UsedBlock, RuntimeError> {
+        let block = self.0.begin()?;
         let limit_bytes = self.size_bytes();
         if !access_fits(offset_bytes, size_bytes, limit_bytes) {
             return Err(RuntimeError::OutOfBounds {

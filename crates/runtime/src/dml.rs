@@ -32,7 +32,7 @@ mod report;
 mod size;
 mod table;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use glia_abi::arch::ArchProfile;
 use glia_abi::handle::{CoreId, DeviceId};
@@ -77,12 +77,12 @@ impl Dml {
     }
 
     /// Enters an allocation, or its end.
-    pub(crate) fn record(&self, action: Action, allocation: &Arc<Allocation>) {
+    pub(crate) fn record(&self, action: Action, allocation: &Allocation) {
         let mut books = self.books();
         let channel_bytes = books.ledger.record(action, allocation);
         books.ring.push(Event {
             action,
-            allocation: Arc::clone(allocation),
+            allocation: allocation.clone(),
             channel_bytes,
         });
     }

@@ -35,7 +35,7 @@ use glia_abi::mem_usage::MemUsage;
 use glia_abi::sched::Micros;
 use glia_abi::transport::Mapping;
 
-use crate::dmem::{AllocSpec, Block, Dmem};
+use crate::dmem::{AllocSpec, Block, Dmem, UsedBlock};
 use crate::dml::Level;
 use crate::error::{Hbm, RuntimeError};
 use crate::runtime::{Core, Runtime, Session};
@@ -398,7 +398,7 @@ impl Tensor {
     }
 
     /// Its block in HBM, and where it begins there.
-    fn device_block(&self) -> Result<(Arc<Block>, u64), RuntimeError> {
+    fn device_block(&self) -> Result<(UsedBlock, u64), RuntimeError> {
         let memory = self.memory();
         let memory = memory.filter(|dmem| dmem.facts().location == Location::Device);
         let memory = memory.ok_or_else(|| RuntimeError::NotOnDevice {

@@ -12,9 +12,13 @@
 //! until a kick, or until the next worker is due. So the kick of a busy machine costs no system
 //! call, and an idle machine costs nothing.
 //!
-//! **Waiters** look, again and again, and give up their processor every [`LOOKS`] looks: the
-//! worker that they wait for may need it. After [`SPINS`] of those they park: until a wake of their
-//! key, until the end of their time, or until the threads have done all that was due.
+//! **Waiters** lend their thread: whoever waits steps runnable workers meanwhile. What a client has
+//! ordered and waits for is so done where its bytes are cached, and nobody is woken for it. For
+//! that, a thread leaves what was queued just now alone for [`GRACE`] looks.
+//!
+//! When there is nothing to step they look, again and again, and give up their processor every
+//! [`LOOKS`] looks: the worker that they wait for may need it. After [`SPINS`] of those they park:
+//! until a wake of their key, until the end of their time, or until all that was due is done.
 //!
 //! **No lost wake.** A waiter that is about to park enters itself first, and looks then. Whoever
 //! wakes has changed what the waiter looks at first, and looks for waiters then. A wake during a
@@ -43,6 +47,9 @@ const LOOKS: u32 = 64;
 const SPINS: u32 = 100;
 /// Yields before a thread without work parks.
 const IDLE_SPINS: u32 = 100;
+/// Looks at queued work before a thread that looks for work takes it: some microseconds, in which
+/// the client that has queued it may have come to wait for it.
+const GRACE: u32 = 64;
 // LIMIT: more threads than any machine has processors for engines.
 const THREADS_MAX: u32 = 256;
 
@@ -251,7 +258,7 @@ impl Shared {
                 std::thread::yield_now();
                 (0..LOOKS).any(|_| {
                     std::hint::spin_loop();
-                    self.queued.load(Ordering::Relaxed) > 0 || self.is_over.load(Ordering::Relaxed)
+                    self.is_left_alone() || self.is_over.load(Ordering::Relaxed)
                 }) || next_due.is_some_and(|due| self.now() >= due)
             });
             state = self.state();
@@ -260,11 +267,7 @@ impl Shared {
                 return state;
             }
         }
-        if std::mem::take(&mut state.has_worked) && !state.workers.are_stepping() {
-            // All that was due is done.
-            let waiters = std::mem::take(&mut state.waiters);
-            self.release(waiters.into_values().flatten());
-        }
+        self.tell_all_done(&mut state);
         // Whoever queues work, or ends the scheduler, does so under the lock and finds us parked.
         state.parked.push(std::thread::current());
         let next_due = state.next_due();
@@ -280,6 +283,47 @@ impl Shared {
         let here = std::thread::current().id();
         state.parked.retain(|parked| parked.id() != here);
         state
+    }
+
+    /// Whether work has been queued for a while, and nobody who waits has taken it.
+    fn is_left_alone(&self) -> bool {
+        (0..GRACE).all(|_| {
+            let is_queued = self.queued.load(Ordering::Relaxed) > 0;
+            std::hint::spin_loop();
+            is_queued
+        })
+    }
+
+    /// Lets parked waiters look, if all that was due has been done since they did.
+    fn tell_all_done(&self, state: &mut State) {
+        let is_done = state.run_queue.is_empty() && !state.workers.are_stepping();
+        if is_done && std::mem::take(&mut state.has_worked) {
+            let waiters = std::mem::take(&mut state.waiters);
+            self.release(waiters.into_values().flatten());
+        }
+    }
+
+    /// Steps a runnable worker on the thread of a client that waits. Says whether there was one.
+    fn help(&self) -> bool {
+        if self.queued.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut state = self.state();
+        let Some(worker) = state.run_queue.pop_front() else {
+            return false;
+        };
+        self.queued.fetch_sub(1, Ordering::Relaxed);
+        let entries = state.entries;
+        let mut state = self.step(state, worker);
+        self.tell_all_done(&mut state);
+        // A parked thread does not know of a worker whose time comes before that of those it knew.
+        let is_later = state.entries != entries && !state.is_spinning;
+        let helper = if is_later { state.parked.pop() } else { None };
+        drop(state);
+        if let Some(helper) = helper {
+            helper.unpark();
+        }
+        true
     }
 
     /// Lets waiters that were taken out of the table look.
@@ -424,7 +468,16 @@ impl Sched for ThreadedSched {
         }
         let end = within.map(|within| shared.now().after(within));
         let is_over = || end.is_some_and(|end| shared.now() >= end);
-        for _ in 0..SPINS {
+        let mut spins = 0;
+        while spins < SPINS {
+            while shared.help() {
+                if let Some(ended) = look() {
+                    return ended;
+                }
+                if is_over() {
+                    break;
+                }
+            }
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
                 if let Some(ended) = look() {
@@ -435,6 +488,7 @@ impl Sched for ThreadedSched {
                 break;
             }
             std::thread::yield_now();
+            spins += 1;
         }
         loop {
             let entered = Entered::new(shared, on);

@@ -1,7 +1,7 @@
 //! Allocators: from what is asked for to a block of the driver's, and what is left at the end.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use glia_abi::addr::BusAddr;
 use glia_abi::errno::Errno;
@@ -13,7 +13,7 @@ use glia_abi::nrt::NrtStatus;
 use glia_abi::usage::Category;
 
 use super::block::Block;
-use super::{AllocSpec, Dmem, Entry, List, Slot};
+use super::{AllocSpec, Dmem, List};
 use crate::dml::{Action, Allocation, Level, ModelId, OomReport, host_failure};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Request};
@@ -297,7 +297,7 @@ impl Allocator {
 
     /// Keeps the books, and lists the allocation.
     fn enter(&self, spec: &AllocSpec<'_>, channel: Channel, given: Given) -> Dmem {
-        let facts = Arc::new(Allocation {
+        let facts = Allocation {
             size_bytes: spec.size_bytes,
             allocated_bytes: given.asked_bytes,
             pa: given.pa,
@@ -310,30 +310,15 @@ impl Allocator {
                 Owner::Core => None,
                 Owner::Model { id, .. } => Some(id),
             },
-            hint: spec.hint.map(Box::from),
-        });
-        self.device.dml.record(Action::Alloc, &facts);
-        let block = Arc::new(Block::new(
-            Arc::clone(&self.device),
-            given.handle,
-            Arc::clone(&facts),
-        ));
-        self.tell_allocated(&block);
-        let mut listed = self.list.lock();
-        let serial = listed.next;
-        listed.next += 1;
-        let slot = Arc::new(Slot {
-            facts: Arc::clone(&facts),
-            block: Mutex::new(Some(block)),
-            list: Arc::clone(&self.list),
-            serial,
-        });
-        let entry = Entry {
-            slot: Arc::downgrade(&slot),
-            facts,
+            hint: spec.hint.map(Arc::from),
         };
-        listed.slots.insert(serial, entry);
-        Dmem(slot)
+        self.device.dml.record(Action::Alloc, &facts);
+        let block = self.list.add(|place| {
+            let (device, list) = (Arc::clone(&self.device), Arc::clone(&self.list));
+            Block::new(device, given.handle, facts, list, place)
+        });
+        self.tell_allocated(&block);
+        Dmem(block)
     }
 }
 
@@ -343,7 +328,7 @@ impl Drop for Allocator {
         let left = self.list.live();
         match self.owner {
             Owner::Model { id, .. } => {
-                left.iter().for_each(|slot| slot.release());
+                left.iter().for_each(|block| block.release());
                 self.device.dml.remove_model(id);
                 self.device.tell(|| {
                     let core = Some(self.core);
@@ -356,7 +341,7 @@ impl Drop for Allocator {
             }
             Owner::Core if left.is_empty() => {}
             Owner::Core => {
-                let sizes = left.iter().map(|slot| slot.facts.allocated_bytes);
+                let sizes = left.iter().map(|block| block.facts.allocated_bytes);
                 let bytes: u64 = sizes.fold(0, u64::saturating_add);
                 let (count, device, core) = (left.len(), self.device.ndl.id(), self.core);
                 let message =

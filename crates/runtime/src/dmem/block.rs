@@ -1,35 +1,101 @@
 //! A block of the driver's: its bytes are read, written and filled here, and its end is here.
 
-use std::sync::{Arc, OnceLock};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glia_abi::event::{CopyPath, CopyWay};
 use glia_abi::handle::McHandle;
 use glia_abi::mem::Location;
 use glia_abi::transport::{Mapping, MappingError};
 
-use super::copy;
+use super::{List, copy};
 use crate::dml::{Action, Allocation, Level};
 use crate::error::RuntimeError;
 use crate::ndl::{NdlError, Transfer};
 use crate::runtime::OpenDevice;
 
-/// The memory itself.
+/// The memory itself, and what all references to it share.
+///
+/// What changes lies together and first, beside the reference counts of its [`Arc`]: whoever copies
+/// a reference takes no cache line from those who read the facts.
+#[repr(C)]
 pub(crate) struct Block {
-    pub(super) device: Arc<OpenDevice>,
+    /// [`RELEASED`](Self::RELEASED), and how many accesses are under way.
+    accesses: AtomicU32,
     pub(super) handle: McHandle,
-    pub(super) facts: Arc<Allocation>,
     /// Host memory is mapped at the first access.
-    mapping: OnceLock<Arc<dyn Mapping>>,
+    mapping: Mutex<Option<Arc<dyn Mapping>>>,
+    /// Where it is listed.
+    key: usize,
+    /// Its number among all that the list ever had.
+    pub(super) serial: u64,
+    list: Arc<List>,
+    pub(super) device: Arc<OpenDevice>,
+    pub(super) facts: Allocation,
 }
 
+/// A block that is not given back before this is dropped.
+pub(crate) struct UsedBlock(Arc<Block>);
+
 impl Block {
-    pub(super) fn new(device: Arc<OpenDevice>, handle: McHandle, facts: Arc<Allocation>) -> Self {
+    /// The driver's memory is given back as soon as no access is under way; none begins any more.
+    const RELEASED: u32 = 1 << 31;
+
+    /// A block on a list, at `key`.
+    pub(super) fn new(
+        device: Arc<OpenDevice>,
+        handle: McHandle,
+        facts: Allocation,
+        list: Arc<List>,
+        (key, serial): (usize, u64),
+    ) -> Self {
         Self {
-            device,
+            accesses: AtomicU32::new(0),
             handle,
+            mapping: Mutex::default(),
+            key,
+            serial,
+            list,
+            device,
             facts,
-            mapping: OnceLock::new(),
         }
+    }
+
+    /// Begins an access; none if the memory went with its model.
+    pub(super) fn begin(self: &Arc<Self>) -> Result<UsedBlock, RuntimeError> {
+        let begun = self
+            .accesses
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+                // Each one holds a reference, of which there are less.
+                (state & Self::RELEASED == 0).then_some(state + 1)
+            });
+        match begun {
+            Ok(_) => Ok(UsedBlock(Arc::clone(self))),
+            Err(_) => Err(RuntimeError::Gone),
+        }
+    }
+
+    /// Gives the memory back, as soon as nobody is reading or writing it.
+    pub(super) fn release(&self) {
+        if self.accesses.fetch_or(Self::RELEASED, Ordering::AcqRel) == 0 {
+            self.give_back();
+        }
+    }
+
+    /// Happens once: when the block is released and no access is under way.
+    fn give_back(&self) {
+        // Unmap before the memory goes back.
+        let mapping = self.mapped().take();
+        drop(mapping);
+        let ndl = &self.device.ndl;
+        let freed = ndl.free(self.handle).map_err(RuntimeError::from);
+        if let Err(error) = &freed {
+            let session = &self.device.session;
+            session.log(Level::Error, "dmem_free", &error.to_string());
+        }
+        self.device.dml.record(Action::Free, &self.facts);
+        self.tell_freed(&freed);
     }
 
     pub(crate) fn device(&self) -> &OpenDevice {
@@ -136,7 +202,7 @@ impl Block {
         let filled = match self.facts.location {
             Location::Device => ndl.fill(self.handle, raw_offset_bytes, size_bytes, value),
             Location::Host => self.mapping().and_then(|mapping| {
-                let outcome = fill_mapping(&**mapping, raw_offset_bytes, size_bytes, value);
+                let outcome = fill_mapping(&*mapping, raw_offset_bytes, size_bytes, value);
                 crate::ndl::mapped(ndl.id(), outcome)
             }),
         };
@@ -146,31 +212,42 @@ impl Block {
         filled
     }
 
-    fn mapping(&self) -> Result<&Arc<dyn Mapping>, NdlError> {
-        if let Some(mapping) = self.mapping.get() {
-            return Ok(mapping);
+    fn mapping(&self) -> Result<Arc<dyn Mapping>, NdlError> {
+        if let Some(mapping) = &*self.mapped() {
+            return Ok(Arc::clone(mapping));
         }
-        let mapping = self
-            .device
-            .ndl
-            .map(self.handle, self.facts.allocated_bytes)?;
-        // Whoever was faster has mapped the same bytes.
-        Ok(self.mapping.get_or_init(|| mapping))
+        let ndl = &self.device.ndl;
+        let new = ndl.map(self.handle, self.facts.allocated_bytes)?;
+        // Whoever was faster has mapped the same bytes; the lock is let go before ours is unmapped.
+        let mapping = Arc::clone(self.mapped().get_or_insert_with(|| Arc::clone(&new)));
+        Ok(mapping)
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Option<Arc<dyn Mapping>>> {
+        self.mapping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // Unmap before the memory goes back.
-        self.mapping.take();
-        let ndl = &self.device.ndl;
-        let freed = ndl.free(self.handle).map_err(RuntimeError::from);
-        if let Err(error) = &freed {
-            let session = &self.device.session;
-            session.log(Level::Error, "dmem_free", &error.to_string());
+        self.release();
+        self.list.forget(self.key);
+    }
+}
+
+impl Deref for UsedBlock {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.0
+    }
+}
+
+impl Drop for UsedBlock {
+    fn drop(&mut self) {
+        if self.0.accesses.fetch_sub(1, Ordering::AcqRel) == Block::RELEASED | 1 {
+            self.0.give_back();
         }
-        self.device.dml.record(Action::Free, &self.facts);
-        self.tell_freed(&freed);
     }
 }
 

@@ -1,15 +1,12 @@
 //! What an explanation takes from the runtime: this process, its blocks and their names.
 
-use std::sync::Arc;
-
-use glia_abi::addr::BusAddr;
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::mem::Location;
 use glia_abi::transport::Transport;
 
-use crate::dml::{Allocation, Level};
+use crate::dml::Level;
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Own, Request};
 use crate::ndl::NdlError;
@@ -48,19 +45,14 @@ impl OpenDevice {
             return None;
         }
         let snapshot = self.ndl.insight()?;
-        let blocks = self.own_blocks();
+        let facts = self.lists.facts(Location::Device);
+        let mut blocks: Vec<_> = facts.iter().map(|facts| (facts.pa, facts)).collect();
+        blocks.sort_unstable_by_key(|(at, _)| *at);
         let own = Own {
             process: config.process,
             blocks: &blocks,
         };
         explain(&snapshot, &own)
-    }
-
-    /// This process' live device memory, by address.
-    fn own_blocks(&self) -> Vec<(BusAddr, Arc<Allocation>)> {
-        let mut blocks = self.lists.facts(Location::Device);
-        blocks.sort_unstable_by_key(|(at, _)| *at);
-        blocks
     }
 }
 

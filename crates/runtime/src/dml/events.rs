@@ -1,7 +1,6 @@
 //! The ring of events of a device: what was allocated and freed, the newest ones.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::ledger::Allocation;
 
@@ -20,7 +19,7 @@ pub struct Event {
     /// What happened.
     pub action: Action,
     /// To what. (The reference keeps a pointer to the hint, which dangles after a free.)
-    pub allocation: Arc<Allocation>,
+    pub allocation: Allocation,
     /// Bytes in use on its channel after that; `None` for host memory.
     pub channel_bytes: Option<u64>,
 }
@@ -73,7 +72,7 @@ mod tests {
         for size_bytes in 0..pushed {
             ring.push(Event {
                 action: Action::Alloc,
-                allocation: Arc::new(device_allocation(0, size_bytes)),
+                allocation: device_allocation(0, size_bytes),
                 channel_bytes: Some(0),
             });
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use glia_abi::addr::BusAddr;
 use glia_abi::arch::ArchProfile;
@@ -49,7 +50,7 @@ pub struct Allocation {
     /// The model that owns it; `None` if it lives with the core.
     pub model: Option<ModelId>,
     /// What the caller calls it.
-    pub hint: Option<Box<str>>,
+    pub hint: Option<Arc<str>>,
 }
 
 impl Allocation {
@@ -62,15 +63,18 @@ impl Allocation {
     }
 }
 
-/// Bytes by usage.
+/// Bytes by usage, and their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct UsageBytes([u64; MemUsage::COUNT]);
+pub struct UsageBytes {
+    by_usage: [u64; MemUsage::COUNT],
+    total: u64,
+}
 
 impl UsageBytes {
     /// Bytes of one usage.
     #[must_use]
     pub fn get(&self, usage: MemUsage) -> u64 {
-        self.0[usage.index()]
+        self.by_usage[usage.index()]
     }
 
     /// Bytes of all usages that a column of the report holds.
@@ -84,23 +88,27 @@ impl UsageBytes {
     /// Bytes of all usages.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.iter().sum()
+        self.total
     }
 
     /// Adds bytes of one usage. What no device can hold is cut to what a number can.
     pub fn add(&mut self, usage: MemUsage, bytes: u64) {
-        let room_bytes = u64::MAX - self.total();
-        self.0[usage.index()] += bytes.min(room_bytes);
+        let bytes = bytes.min(u64::MAX - self.total);
+        self.by_usage[usage.index()] += bytes;
+        self.total += bytes;
     }
 
+    /// Takes bytes of one usage off, at most those that there are.
     fn sub(&mut self, usage: MemUsage, bytes: u64) {
-        let slot = &mut self.0[usage.index()];
-        *slot = slot.saturating_sub(bytes);
+        let present_bytes = &mut self.by_usage[usage.index()];
+        let bytes = bytes.min(*present_bytes);
+        *present_bytes -= bytes;
+        self.total -= bytes;
     }
 
+    /// Raises one usage to at least so many bytes.
     fn raise(&mut self, usage: MemUsage, bytes: u64) {
-        let slot = &mut self.0[usage.index()];
-        *slot = bytes.max(*slot);
+        self.add(usage, bytes.saturating_sub(self.get(usage)));
     }
 }
 

@@ -65,7 +65,7 @@ pub struct Block {
     pub category: Category,
     /// What the runtime knows of it, which it does of its own blocks only: usage, model, name, bytes
     /// that it asked for.
-    pub allocation: Option<Arc<Allocation>>,
+    pub allocation: Option<Allocation>,
     /// Where it was asked for, by the driver's word; "unknown" if nobody said.
     pub site: Arc<str>,
     /// Allocations that the device has made since: its age.
@@ -176,11 +176,11 @@ pub(crate) struct Own<'a> {
     pub(crate) process: Option<Pid>,
     /// Its live device memory, by address, which stands beside so that a search need not look into
     /// each.
-    pub(crate) blocks: &'a [(BusAddr, Arc<Allocation>)],
+    pub(crate) blocks: &'a [(BusAddr, &'a Allocation)],
 }
 
 impl Own<'_> {
-    fn find(&self, chunk: &ChunkFacts) -> Option<&Arc<Allocation>> {
+    fn find(&self, chunk: &ChunkFacts) -> Option<&Allocation> {
         let at = chunk.span.start();
         let found = self.blocks.binary_search_by_key(&at, |(at, _)| *at);
         let (_, block) = self.blocks.get(found.ok()?)?;

@@ -1,6 +1,5 @@
 //! Explanations of small banks, against models that try everything.
 
-use std::sync::Arc;
 
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, Span};
@@ -120,7 +119,7 @@ fn request(pages: u64, align_bytes: u64) -> Request {
 fn explained_by(
     snapshot: &PoolSnapshot,
     request: Request,
-    blocks: &[(BusAddr, Arc<Allocation>)],
+    blocks: &[(BusAddr, &Allocation)],
 ) -> BankExplanation {
     let own = Own {
         process: Some(THIS),
@@ -307,9 +306,9 @@ fn memory_that_no_list_has_cannot_be_freed() {
     assert_eq!(to_free(found.opening.as_ref()), Some(vec![5]));
 }
 
-fn own_block(page: u64, size_bytes: u64) -> (BusAddr, Arc<Allocation>) {
+fn own_block(page: u64, size_bytes: u64) -> Allocation {
     let at = BusAddr::new(page * PAGE_SIZE_BYTES);
-    let block = Allocation {
+    Allocation {
         size_bytes,
         allocated_bytes: size_bytes,
         pa: at,
@@ -320,8 +319,7 @@ fn own_block(page: u64, size_bytes: u64) -> (BusAddr, Arc<Allocation>) {
         channel: Channel::new(0),
         model: Some(ModelId(1001)),
         hint: Some("layer.3\n\"w\"".into()),
-    };
-    (at, Arc::new(block))
+    }
 }
 
 #[test]
@@ -339,6 +337,7 @@ fn the_words_say_why_first_and_then_what_to_do() {
         channel(1, 1000, TWO, &[]),
     ];
     let blocks = [own_block(5, 5000), own_block(12, 300)];
+    let blocks = blocks.each_ref().map(|block| (block.pa, block));
     let found = explained_by(&snapshot(channels), request(4, 4096), &blocks);
     let text = Explanation::Bank(Box::new(found)).words();
     assert_eq!(text, "\

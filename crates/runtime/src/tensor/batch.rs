@@ -7,15 +7,13 @@
 //! All is checked before any byte moves. A copy that the driver refuses later may have moved some.
 //! Each range is told as an event; all of one command end alike.
 
-use std::sync::Arc;
-
 use glia_abi::event::{CopyPath, CopyWay};
 use glia_abi::ioctl::feature;
 use glia_abi::transport::Lent;
 
 use super::Tensor;
 use super::storage::{Access, Fence, check};
-use crate::dmem::Block;
+use crate::dmem::UsedBlock;
 use crate::error::RuntimeError;
 use crate::ndl::{LentBatch, LentOp};
 
@@ -125,7 +123,7 @@ pub fn read_batches(
 
 /// A batch copy that has been checked: for each batch the block, and where the tensor begins.
 struct BatchCopy {
-    blocks: Vec<(Arc<Block>, u64)>,
+    blocks: Vec<(UsedBlock, u64)>,
     access: Access,
     _fence: Option<Fence>,
 }

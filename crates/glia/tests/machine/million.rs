@@ -1,0 +1,368 @@
+//! A million operations of the runtime's, by eight threads of four processes on four devices, while
+//! things fail: every byte and every counter is right at the end, and nothing is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use glia::machine::{Client, Machine, MachineConfig, Model};
+use glia_abi::arch::Arch;
+use glia_abi::chance::Chance;
+use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, InternalAlloc, Trigger};
+use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::nrt::NrtStatus;
+use glia_runtime::tensor::{
+    Fencing, ReadBatch, ReadOp, WriteBatch, WriteOp, read_batches, write_batches,
+};
+use glia_runtime::{Core, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor};
+
+const DEVICES: u32 = 4;
+const PROCESSES: u32 = 4;
+const THREADS_OF_EACH: u64 = 2;
+const OPERATIONS: u64 = 1_000_000;
+const MODELS: [Model; 3] = Model::ALL;
+const LIVE_MAX: usize = 24;
+
+/// Of a hundred operations some two meet one of them.
+const FAULTS: [(FaultKind, f64); 4] = [
+    (FaultKind::LostMarker, 0.004),
+    (FaultKind::FailedPin, 0.01),
+    (
+        FaultKind::FailedInternalAlloc(InternalAlloc::ChunkRecord),
+        0.02,
+    ),
+    (FaultKind::FailedHostAlloc, 0.02),
+];
+
+/// A tensor, and what has to be in it.
+struct Live {
+    tensor: Tensor,
+    core: Core,
+    bytes: Vec<u8>,
+}
+
+/// What a thread does.
+struct Load<'a> {
+    runtime: &'a Runtime,
+    chance: Chance,
+    live: Vec<Live>,
+    failed: u64,
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).unwrap()
+}
+
+impl Load<'_> {
+    fn step(&mut self) {
+        if self.live.len() < 2 {
+            return self.allocate();
+        }
+        let at = index(self.chance.below(self.live.len() as u64));
+        match self.chance.below(16) {
+            0 | 1 if self.live.len() < LIVE_MAX => self.allocate(),
+            0..=2 => drop(self.live.swap_remove(at)),
+            3..=5 => self.write(at),
+            6 => self.fill(at),
+            7 | 8 => self.copy(at),
+            9 => self.write_batch(at),
+            10 => self.read_batch(at),
+            11 => self.read_slice(at),
+            _ => self.read(at),
+        }
+    }
+
+    /// A place in a tensor: an offset and a length, which may be 0.
+    fn place(&mut self, at: usize) -> (usize, usize) {
+        let size = self.live[at].bytes.len() as u64;
+        let offset = self.chance.below(size);
+        let length = self.chance.below(size - offset + 1);
+        (index(offset), index(length))
+    }
+
+    fn noise(&mut self, length: usize) -> Vec<u8> {
+        let (first, step) = (self.chance.number(), self.chance.number() | 1);
+        let numbers = (0..length as u64).map(|n| first.wrapping_add(n.wrapping_mul(step)));
+        numbers.map(|number| number.to_be_bytes()[0]).collect()
+    }
+
+    fn allocate(&mut self) {
+        let device = DeviceId::new(u32::try_from(self.chance.below(DEVICES.into())).unwrap());
+        let profile = self.runtime.devices().next().unwrap().profile();
+        let core = Core {
+            device,
+            core: CoreId::new(u32::try_from(self.chance.below(profile.cores.into())).unwrap()),
+        };
+        let placement = match self.chance.below(8) {
+            0 if profile.arch != Arch::V3 => Placement::Host,
+            _ => Placement::Device,
+        };
+        let size = 1 + self.chance.below(30_000);
+        match Tensor::allocate(self.runtime, core, placement, size, "t") {
+            Ok(tensor) => {
+                let bytes = vec![0; index(size)];
+                let mut live = Live {
+                    tensor,
+                    core,
+                    bytes,
+                };
+                self.failed += live.rewrite();
+                self.live.push(live);
+            }
+            Err(error) => self.note(&error),
+        }
+    }
+
+    /// An operation may fail by order; then nothing is known of what it wrote.
+    fn settle(&mut self, at: usize, outcome: Result<(), RuntimeError>) {
+        if let Err(error) = outcome {
+            self.note(&error);
+            self.failed += self.live[at].rewrite();
+        }
+    }
+
+    fn note(&mut self, error: &RuntimeError) {
+        let status = error.status();
+        assert!(
+            matches!(
+                status,
+                NrtStatus::Failure | NrtStatus::Resource | NrtStatus::Timeout
+            ),
+            "{status:?}: {error}"
+        );
+        self.failed += 1;
+    }
+
+    fn write(&mut self, at: usize) {
+        let (offset, length) = self.place(at);
+        let noise = self.noise(length);
+        let live = &mut self.live[at];
+        live.bytes[offset..offset + length].copy_from_slice(&noise);
+        let outcome = live.tensor.write(offset as u64, &noise);
+        self.settle(at, outcome);
+    }
+
+    fn fill(&mut self, at: usize) {
+        let (offset, length) = self.place(at);
+        let value = self.noise(1)[0];
+        let live = &mut self.live[at];
+        live.bytes[offset..offset + length].fill(value);
+        let outcome = live.tensor.fill(offset as u64, length as u64, value);
+        self.settle(at, outcome);
+    }
+
+    /// From the tensor to another one of its device.
+    fn copy(&mut self, from: usize) {
+        let to = index(self.chance.below(self.live.len() as u64));
+        let (source, target) = (&self.live[from], &self.live[to]);
+        if from == to
+            || source.core.device != target.core.device
+            || source.tensor.allocation_info().is_err()
+            || target.tensor.allocation_info().is_err()
+        {
+            return self.read(from);
+        }
+        let (offset, length) = self.place(from);
+        let length = length.min(self.live[to].bytes.len());
+        let target_offset = index(
+            self.chance
+                .below((self.live[to].bytes.len() - length) as u64 + 1),
+        );
+        let moved = self.live[from].bytes[offset..offset + length].to_vec();
+        self.live[to].bytes[target_offset..target_offset + length].copy_from_slice(&moved);
+        let (source, target) = (&self.live[from].tensor, &self.live[to].tensor);
+        let outcome = source.copy_to(offset as u64, target, target_offset as u64, length as u64);
+        self.settle(to, outcome);
+    }
+
+    fn write_batch(&mut self, at: usize) {
+        if self.live[at].tensor.allocation_info().is_err() {
+            return self.write(at);
+        }
+        let parts = [(); 3].map(|()| {
+            let (offset, length) = self.place(at);
+            (offset, self.noise(length))
+        });
+        let live = &mut self.live[at];
+        for (offset, noise) in &parts {
+            live.bytes[*offset..*offset + noise.len()].copy_from_slice(noise);
+        }
+        let ops = parts.each_ref().map(|(offset, bytes)| WriteOp {
+            offset_bytes: *offset as u64,
+            bytes,
+        });
+        let batch = WriteBatch {
+            tensor: &live.tensor,
+            ops: &ops,
+        };
+        let outcome = write_batches(&[batch], Fencing::Fenced);
+        self.settle(at, outcome);
+    }
+
+    fn read_batch(&mut self, at: usize) {
+        if self.live[at].tensor.allocation_info().is_err() {
+            return self.read(at);
+        }
+        let mut parts = [(); 3].map(|()| {
+            let (offset, length) = self.place(at);
+            (offset, vec![0; length])
+        });
+        let live = &self.live[at];
+        let mut ops = parts.each_mut().map(|(offset, into)| ReadOp {
+            offset_bytes: *offset as u64,
+            into,
+        });
+        let batch = ReadBatch {
+            tensor: &live.tensor,
+            ops: &mut ops,
+        };
+        match read_batches(&mut [batch], Fencing::Fenced) {
+            Ok(()) => {
+                for (offset, back) in &parts {
+                    assert!(live.bytes[*offset..*offset + back.len()] == *back);
+                }
+            }
+            Err(error) => self.note(&error),
+        }
+    }
+
+    fn read_slice(&mut self, at: usize) {
+        let (offset, length) = self.place(at);
+        let live = &self.live[at];
+        let slice = live.tensor.slice(offset as u64, length as u64, "slice");
+        let Ok(slice) = slice else {
+            assert_eq!(length, 0);
+            return;
+        };
+        let mut back = vec![0; length];
+        match slice.read(0, &mut back) {
+            Ok(()) => assert!(live.bytes[offset..offset + length] == back),
+            Err(error) => self.note(&error),
+        }
+    }
+
+    fn read(&mut self, at: usize) {
+        let (offset, length) = self.place(at);
+        let live = &self.live[at];
+        let mut back = vec![0; length];
+        match live.tensor.read(offset as u64, &mut back) {
+            Ok(()) => assert!(live.bytes[offset..offset + length] == back),
+            Err(error) => self.note(&error),
+        }
+    }
+}
+
+impl Live {
+    /// Writes all of it until that succeeds; how often it did not.
+    fn rewrite(&mut self) -> u64 {
+        let failed = (0_u64..100).find(|_| self.tensor.write(0, &self.bytes).is_ok());
+        failed.unwrap()
+    }
+}
+
+/// Every usage table has the sum of what is live.
+fn check_books(runtime: &Runtime, live: &[Live]) {
+    for device in (0..DEVICES).map(DeviceId::new) {
+        let table = runtime.usage(device).unwrap();
+        for core in table.banks.iter().flat_map(|bank| &bank.cores) {
+            let mine = live.iter().filter(|live| {
+                live.core.device == device
+                    && live.core.core == core.core
+                    && live.tensor.allocation_info().is_ok()
+            });
+            let bytes: u64 = mine.map(|live| live.bytes.len() as u64).sum();
+            assert_eq!(core.present.total(), bytes, "{device} {}", core.core);
+        }
+    }
+}
+
+fn run(model: Model, operations: u64) {
+    let plan = Arc::new(FaultPlan::new(5));
+    let machine = Machine::new(MachineConfig {
+        devices: DEVICES,
+        faults: Arc::clone(&plan) as Arc<_>,
+        ..MachineConfig::new(model)
+    })
+    .unwrap();
+    let books = || {
+        let devices = (0..DEVICES).map(DeviceId::new);
+        let stats = devices.map(|device| machine.driver().memory(device).unwrap().stats());
+        let chunks = stats.map(|stats| (stats.chunks, stats.host_bytes, stats.device_bytes));
+        (chunks.collect::<Vec<_>>(), machine.host().pinned_bytes())
+    };
+    let before = books();
+    let devices: Vec<_> = (0..DEVICES).map(DeviceId::new).collect();
+    let runtimes: Vec<_> = (0..PROCESSES)
+        .map(|number| {
+            let config = RuntimeConfig {
+                events_max: 1000,
+                // Half of them copy by the copy buffer. Where there are no zero copies, all do.
+                zero_copy: number % 2 == 0,
+                ..RuntimeConfig::default()
+            };
+            let process = machine.process(Pid::new(100 + number));
+            Runtime::open(process as Arc<_>, &devices, config).unwrap()
+        })
+        .collect();
+    for (kind, probability) in FAULTS {
+        plan.add(FaultRule {
+            trigger: Trigger {
+                probability: Some(probability),
+                ..Trigger::ALWAYS
+            },
+            ..FaultRule::new(kind)
+        })
+        .unwrap();
+    }
+
+    let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let left = std::sync::Mutex::new(Vec::new());
+    let client = |(process, runtime, thread): (u64, _, u64)| -> Client<'_> {
+        let (done, failed, left) = (&done, &failed, &left);
+        Box::new(move || {
+            let mut load = Load {
+                runtime,
+                chance: Chance::of(process, thread),
+                live: Vec::new(),
+                failed: 0,
+            };
+            while done.fetch_add(1, Ordering::Relaxed) < operations {
+                load.step();
+            }
+            failed.fetch_add(load.failed, Ordering::Relaxed);
+            left.lock().unwrap().push((process, load.live));
+        })
+    };
+    let threads = (0..).zip(&runtimes).flat_map(|(process, runtime)| {
+        (0..THREADS_OF_EACH).map(move |thread| (process, runtime, thread))
+    });
+    machine.run_clients(threads.map(client).collect()).unwrap();
+
+    plan.clear();
+    let mut left = left.into_inner().unwrap();
+    for (process, runtime) in (0..).zip(&runtimes) {
+        let mut live = Vec::new();
+        for (_, its) in left.extract_if(.., |(owner, _)| *owner == process) {
+            live.extend(its);
+        }
+        check_books(runtime, &live);
+        for Live { tensor, bytes, .. } in &live {
+            let mut back = vec![0; bytes.len()];
+            tensor.read(0, &mut back).unwrap();
+            assert!(*bytes == back);
+        }
+        drop(live);
+        check_books(runtime, &[]);
+    }
+    let failed = failed.into_inner();
+    println!("{model:?}: {operations} operations, {failed} failed by order");
+    assert!(failed > operations / 1000, "{failed}");
+    drop(runtimes);
+    assert_eq!(books(), before);
+}
+
+#[test]
+fn a_million_operations_under_faults_leave_every_byte_and_counter_right() {
+    for model in MODELS {
+        run(model, OPERATIONS.div_ceil(MODELS.len() as u64));
+    }
+}

@@ -1,0 +1,138 @@
+//! Reports that are made while many threads allocate and free.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use glia::explain::explain;
+use glia::explain::report::{Report, Scope};
+use glia::machine::{Client, Machine, MachineConfig, Model};
+use glia_abi::chance::Chance;
+use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::mem_usage::{Aggregate, MemUsage};
+use glia_runtime::dml::{Log, LogContext, UsageTable};
+use glia_runtime::{AllocSpec, Core, Runtime, RuntimeConfig};
+
+const DEVICE: DeviceId = DeviceId::new(0);
+const THREADS: u64 = 6;
+const REPORTS: usize = 300;
+
+/// What the runtime logs, message by message.
+#[derive(Default)]
+struct Kept(Mutex<String>);
+
+impl Log for Kept {
+    fn context(&self) -> LogContext {
+        LogContext {
+            time: "2026-Jan-01 00:00:00.000000".to_owned(),
+            pid: 5,
+            tid: 5,
+        }
+    }
+
+    fn write(&self, lines: &str) {
+        self.0.lock().unwrap().write_str(lines).unwrap();
+    }
+}
+
+/// Allocates and frees on its core until it is told to stop.
+fn churn(runtime: &Runtime, number: u64, is_over: &AtomicBool) {
+    let core = Core {
+        device: DEVICE,
+        core: CoreId::new(u32::try_from(number).unwrap()),
+    };
+    let mut chance = Chance::of(3, number);
+    let mut live = Vec::new();
+    while !is_over.load(Ordering::Relaxed) {
+        if live.len() < 40 {
+            let usages = MemUsage::ALL;
+            let usage = usages[usize::try_from(chance.below(usages.len() as u64)).unwrap()];
+            let spec = AllocSpec::device(1 + chance.below(5 << 20), usage);
+            live.extend(runtime.allocate(core, &spec));
+        } else {
+            live.clear();
+        }
+    }
+}
+
+/// The parts of a table add up to the byte.
+fn check_table(table: &UsageTable) {
+    for bank in &table.banks {
+        let cores = bank.cores.iter().map(|core| core.present.total());
+        assert_eq!(bank.present_bytes, cores.sum::<u64>());
+        assert!(bank.peak_bytes >= bank.present_bytes);
+        for core in &bank.cores {
+            let usages = MemUsage::ALL.map(|usage| core.present.get(usage));
+            assert_eq!(core.present.total(), usages.iter().sum::<u64>());
+            let columns = Aggregate::ALL.map(|column| core.present.aggregate(column));
+            assert_eq!(core.present.total(), columns.iter().sum::<u64>());
+        }
+    }
+}
+
+/// As far as three decimals can tell.
+fn check_rows(report: &Report) {
+    assert!(report.unread.is_empty(), "{:?}", report.unread);
+    let of = |scope| report.rows.iter().filter(move |row| row.scope == scope);
+    let total = |row: &glia::explain::report::Row| row.total.as_ref().unwrap().bytes;
+    assert_eq!((of(Scope::Hbm).count(), of(Scope::Core).count()), (4, 8));
+    for hbm in of(Scope::Hbm) {
+        let cores = of(Scope::Core).filter(|core| core.hbm == hbm.hbm);
+        let sum: u64 = cores.map(total).sum();
+        // A cell of some GB is printed to a thousandth of that.
+        let rounding_bytes = 3 << 20;
+        assert!(total(hbm).abs_diff(sum) < rounding_bytes, "{hbm:?}");
+    }
+    for row in &report.rows {
+        assert!(
+            total(row).abs_diff(row.categories.sum_bytes())
+                <= row.categories.rounding_bytes() + (1 << 20)
+        );
+    }
+}
+
+#[test]
+fn reports_made_while_many_threads_allocate_are_whole_and_add_up() {
+    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
+    let log = Arc::new(Kept::default());
+    let config = RuntimeConfig {
+        log: Some(Arc::clone(&log) as Arc<_>),
+        events_max: 1000,
+        ..RuntimeConfig::default()
+    };
+    let process = machine.process(Pid::new(5));
+    let runtime = Runtime::open(process as Arc<_>, &[DEVICE], config).unwrap();
+    let is_over = AtomicBool::new(false);
+    let mut clients: Vec<Client<'_>> = Vec::new();
+    for number in 0..THREADS {
+        let (runtime, is_over) = (&runtime, &is_over);
+        clients.push(Box::new(move || churn(runtime, number, is_over)));
+    }
+    clients.push(Box::new(|| {
+        for _ in 0..REPORTS {
+            check_table(&runtime.usage(DEVICE).unwrap());
+            runtime.log_oom_report();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    }));
+    machine.run_clients(clients).unwrap();
+
+    let text = log.0.lock().unwrap().clone();
+    let mut reports = Vec::new();
+    let (_, result) = explain(text.as_bytes(), "log", |report| {
+        reports.push(report);
+        Ok(())
+    });
+    result.unwrap();
+    assert_eq!(reports.len(), REPORTS);
+    reports.iter().for_each(check_rows);
+    let totals = reports.iter().flat_map(|report| &report.rows);
+    let used = totals.filter(|row| row.total.as_ref().is_some_and(|size| size.bytes != 0));
+    assert!(
+        used.count() > REPORTS,
+        "hardly anything was allocated meanwhile"
+    );
+    // Nothing is live any more, and every view says so.
+    let table = runtime.usage(DEVICE).unwrap();
+    assert!(table.banks.iter().all(|bank| bank.present_bytes == 0));
+}
