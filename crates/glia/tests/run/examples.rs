@@ -122,3 +122,24 @@ fn the_blocks_of_the_documentation_run_as_they_stand() {
         assert_eq!(run.code, 0, "{block}{}{}", run.stdout, run.stderr);
     }
 }
+
+/// With pages of 512 MiB the cache does not fit, and with pages of 2 GiB it does.
+#[test]
+fn the_size_of_a_scratchpad_page_decides() {
+    let small = run(&["examples/scratchpad-512m-trn2.jsonl", "--json"], "");
+    assert_eq!(small.code, 1, "{}", small.stderr);
+    let report: serde_json::Value = serde_json::from_str(&small.stdout).unwrap();
+    let failure = &report["runs"][0]["failure"];
+    assert_eq!(
+        (&failure["line"], &failure["id"]),
+        (&7.into(), &"kv".into())
+    );
+    assert_eq!(failure["explanation"]["cause"], "capacity", "{failure}");
+    let large = run(&["examples/scratchpad-2g-trn2.jsonl"], "");
+    assert_eq!(
+        (large.code, large.stderr.as_str()),
+        (0, ""),
+        "{}",
+        large.stdout
+    );
+}
