@@ -69,7 +69,7 @@ pub struct AttachedProcess {
 }
 
 /// All pools of a device, and what else can run out there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolSnapshot {
     /// Its channels, in order.
     pub channels: Vec<ChannelSnapshot>,

@@ -41,7 +41,7 @@ mod tell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use glia_abi::addr::{BusAddr, access_fits};
-use glia_abi::handle::Channel;
+use glia_abi::handle::{Channel, McHandle};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use slab::Slab;
@@ -99,6 +99,7 @@ struct Listed {
 struct Entry {
     block: Weak<Block>,
     /// The block's own, so that a look at them need not keep it alive.
+    handle: McHandle,
     facts: Allocation,
 }
 
@@ -112,6 +113,7 @@ impl List {
         let block = Arc::new(make((place.key(), serial)));
         place.insert(Entry {
             block: Arc::downgrade(&block),
+            handle: block.handle,
             facts: block.facts.clone(),
         });
         block
@@ -153,14 +155,15 @@ impl Lists {
     }
 
     /// What is live of all of them at this location.
-    fn facts(&self, location: Location) -> Vec<Allocation> {
+    fn facts(&self, location: Location) -> Vec<(McHandle, Allocation)> {
         // No list is looked at under the lock of another, nor under this one.
         let lists = self.lock().clone();
         let mut all = Vec::new();
         for list in lists {
             let listed = list.lock();
-            let facts = listed.entries.iter().map(|(_, entry)| &entry.facts);
-            all.extend(facts.filter(|facts| facts.location == location).cloned());
+            let entries = listed.entries.iter().map(|(_, entry)| entry);
+            let there = entries.filter(|entry| entry.facts.location == location);
+            all.extend(there.map(|entry| (entry.handle, entry.facts.clone())));
         }
         all
     }

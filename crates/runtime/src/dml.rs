@@ -127,6 +127,12 @@ impl Dml {
         self.books().ring.iter().cloned().collect()
     }
 
+    /// Both of one moment: the events that are kept, and how many older ones had to give way.
+    pub(crate) fn events_and_losses(&self) -> (Vec<Event>, u64) {
+        let books = self.books();
+        (books.ring.iter().cloned().collect(), books.ring.dropped())
+    }
+
     /// How many events had to give way to newer ones.
     #[must_use]
     pub fn events_dropped(&self) -> u64 {

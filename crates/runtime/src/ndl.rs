@@ -28,7 +28,7 @@ use std::sync::Arc;
 use glia_abi::addr::BusAddr;
 use glia_abi::arch::{Arch, ArchProfile};
 use glia_abi::errno::Errno;
-use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle};
+use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::ioctl::{self, feature};
 use glia_abi::mem::Location;
@@ -84,6 +84,8 @@ pub struct Device {
     control: Node,
     work: Node,
     copy_buffers: Vec<SleepLock<CopyBuffer>>,
+    /// The first copy buffer's handle, by which this process knows itself among others.
+    own: Option<McHandle>,
 }
 
 /// A descriptor, closed when it is dropped.
@@ -135,6 +137,7 @@ impl Device {
             control,
             work,
             copy_buffers: Vec::new(),
+            own: None,
         };
         (device.arch, device.features) = device.negotiate()?;
         for core in 0..device.profile().cores {
@@ -171,6 +174,13 @@ impl Device {
             device: self.id,
             core,
         })
+    }
+
+    /// What the driver calls this process, by the owner of its copy buffers.
+    pub(crate) fn owner_in(&self, snapshot: &PoolSnapshot) -> Option<Pid> {
+        let mut chunks = snapshot.host_chunks.iter();
+        let own = chunks.find(|chunk| chunk.handle.is_some() && chunk.handle == self.own);
+        own.map(|chunk| chunk.owner)
     }
 
     /// Takes a chunk for this process (`MEM_ALLOC_V2MT64`).
@@ -375,6 +385,7 @@ impl Device {
                 return Err(error);
             }
         };
+        self.own.get_or_insert(handle);
         let buffer = CopyBuffer::new(self.id, handle, mapping);
         let lock = SleepLock::new(buffer, self.sched());
         self.copy_buffers.push(lock);

@@ -2,7 +2,7 @@
 //!
 //! | state | a call |
 //! | --- | --- |
-//! | not initialised | [`RuntimeError::Uninitialized`] |
+//! | not initialised, or not yet | [`RuntimeError::Uninitialized`] |
 //! | initialised | goes on |
 //! | a forked child | [`RuntimeError::WrongState`] |
 //! | closed | [`RuntimeError::Closed`] |
@@ -20,6 +20,8 @@ pub struct Process(Mutex<State>);
 enum State {
     #[default]
     Start,
+    /// The devices are being opened.
+    Opening,
     Init(Arc<Runtime>),
     Child,
     Closed,
@@ -43,13 +45,27 @@ impl Process {
     ) -> Result<Arc<Runtime>, RuntimeError> {
         let mut state = self.state();
         match &*state {
-            State::Start => {}
-            State::Init(_) | State::Child => return Err(RuntimeError::WrongState),
+            State::Start => *state = State::Opening,
+            State::Opening | State::Init(_) | State::Child => {
+                return Err(RuntimeError::WrongState);
+            }
             State::Closed => return Err(RuntimeError::Closed),
         }
-        let runtime = Arc::new(open()?);
-        *state = State::Init(Arc::clone(&runtime));
-        Ok(runtime)
+        // Devices are opened without the lock: that may wait.
+        drop(state);
+        let opened = open();
+        let mut state = self.state();
+        match opened {
+            Ok(runtime) => {
+                let runtime = Arc::new(runtime);
+                *state = State::Init(Arc::clone(&runtime));
+                Ok(runtime)
+            }
+            Err(error) => {
+                *state = State::Start;
+                Err(error)
+            }
+        }
     }
 
     /// The runtime, if calls may go on.
@@ -58,7 +74,7 @@ impl Process {
     /// See the table of the [module](self).
     pub fn runtime(&self) -> Result<Arc<Runtime>, RuntimeError> {
         match &*self.state() {
-            State::Start => Err(RuntimeError::Uninitialized),
+            State::Start | State::Opening => Err(RuntimeError::Uninitialized),
             State::Init(runtime) => Ok(Arc::clone(runtime)),
             State::Child => Err(RuntimeError::WrongState),
             State::Closed => Err(RuntimeError::Closed),
@@ -87,7 +103,7 @@ impl Process {
         }
         match std::mem::replace(&mut *state, next) {
             State::Init(runtime) => Some(runtime),
-            State::Start | State::Child | State::Closed => None,
+            State::Start | State::Opening | State::Child | State::Closed => None,
         }
     }
 

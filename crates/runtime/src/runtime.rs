@@ -128,6 +128,8 @@ pub(crate) struct OpenDevice {
     pub(crate) dml: Dml,
     /// What its allocators have given.
     pub(crate) lists: Lists,
+    /// Bytes of an HBM. A device may have been given less than the silicon has.
+    region_size_bytes: u64,
     pub(crate) session: Arc<Session>,
 }
 
@@ -139,7 +141,14 @@ impl OpenDevice {
     ) -> Result<Self, RuntimeError> {
         let opened = ndl::Device::open(Arc::clone(&transport), id);
         let ndl = opened.map_err(|error| session.explain_open(&*transport, id, error))?;
+        let channels = ndl.insight().map(|pools| pools.channels);
+        let region = channels.as_ref().and_then(|channels| channels.first());
+        let region_size_bytes = match region {
+            Some(channel) => channel.region.size_bytes(),
+            None => ndl.profile().region_size_bytes,
+        };
         let device = Self {
+            region_size_bytes,
             dml: Dml::new(id, ndl.profile(), session.config.events_max),
             ndl,
             lists: Lists::default(),
@@ -282,7 +291,8 @@ impl Runtime {
         self.session.is_closed.store(true, Ordering::Release);
     }
 
-    /// Bytes in use on a core, and the most that can be (`nrt_get_vnc_memory_stats`). Cores that
+    /// Bytes in use on the logical core that a core belongs to, and the most that can be
+    /// (`nrt_get_vnc_memory_stats`). Cores that
     /// share an HBM share the limit: it is the sum of what they use that reaches it.
     ///
     /// # Errors
@@ -290,18 +300,15 @@ impl Runtime {
     pub fn memory_stats(&self, core: Core) -> Result<MemoryStats, RuntimeError> {
         self.global(core)?;
         let device = &self.slot(core.device)?.device;
-        let profile = device.ndl.profile();
-        let channel = profile.default_channel(core.core);
         let table = device.dml.table();
-        let used = table.core(core.core).map(|core| core.present.total());
-        // A device may have been given less than the silicon has.
-        let channels = device.ndl.insight().map(|pools| pools.channels);
-        let mut channels = channels.into_iter().flatten();
-        let region = channels.find(|one| one.channel == channel);
-        let region_bytes = region.map(|one| one.region.size_bytes());
+        let lnc_size = device.lnc_size();
+        let first = core.core.get() / lnc_size * lnc_size;
+        let cores = (first..first.saturating_add(lnc_size)).map(CoreId::new);
+        let used = cores.filter_map(|core| table.core(core));
+        let used = used.map(|core| core.present.total());
         Ok(MemoryStats {
-            used_bytes: used.unwrap_or(0),
-            limit_bytes: region_bytes.unwrap_or(profile.region_size_bytes),
+            used_bytes: used.fold(0, u64::saturating_add),
+            limit_bytes: device.region_size_bytes,
         })
     }
 
@@ -386,8 +393,8 @@ impl Runtime {
     /// [`RuntimeError::NoDevice`].
     pub fn log_events(&self, device: DeviceId) -> Result<(), RuntimeError> {
         let dml = self.dml(device)?;
-        let dropped = dml.events_dropped();
-        let csv = events_csv(&dml.events());
+        let (events, dropped) = dml.events_and_losses();
+        let csv = events_csv(&events);
         let message = format!(
             "Memory events of {device} ({dropped} older ones dropped):\n{}",
             csv.trim_end()

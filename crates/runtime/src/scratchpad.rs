@@ -186,8 +186,9 @@ impl Scratchpad {
         for page in pages.list.iter_mut().take(needed) {
             page.refs += 1;
         }
+        let largest_bytes = pages.largest_oversized_bytes;
         drop(pages);
-        self.advise(&plan);
+        self.advise(&plan, largest_bytes);
         let reservation = Reservation {
             scratchpad: Arc::clone(self),
             pages: needed,
@@ -262,13 +263,13 @@ impl Scratchpad {
         }
     }
 
-    /// Says which page size would have room for what has a block of its own.
-    fn advise(&self, plan: &Plan) {
+    /// Says which page size would have room for what has a block of its own, in this model and in all
+    /// before.
+    fn advise(&self, plan: &Plan, largest_bytes: u64) {
         let private = plan.private().count();
         if private == 0 {
             return;
         }
-        let largest_bytes = plan.largest_oversized_bytes();
         let page_mib = self.page_size_bytes >> 20;
         let advice = match PageSize::at_least(largest_bytes) {
             Some(size) => format!("consider NEURON_SCRATCHPAD_PAGE_SIZE={}", size.mib()),

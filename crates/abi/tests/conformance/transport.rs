@@ -162,10 +162,7 @@ impl Transport for FakeTransport {
 
     fn insight(&self, device: DeviceId) -> Option<PoolSnapshot> {
         let known = device == DeviceId::new(0) || self.flaw == Flaw::LooksIntoAnything;
-        known.then(|| PoolSnapshot {
-            channels: Vec::new(),
-            host_bytes: 0,
-        })
+        known.then(PoolSnapshot::default)
     }
 }
 

@@ -316,9 +316,13 @@ impl Shared {
         let entries = state.entries;
         let mut state = self.step(state, worker);
         self.tell_all_done(&mut state);
-        // A parked thread does not know of a worker whose time comes before that of those it knew.
+        // This client may not wait any more: what is left in the queue needs a thread. And a parked
+        // one does not know of a worker whose time comes before that of those it knew.
         let is_later = state.entries != entries && !state.is_spinning;
-        let helper = if is_later { state.parked.pop() } else { None };
+        let helper = match state.helper() {
+            None if is_later => state.parked.pop(),
+            helper => helper,
+        };
         drop(state);
         if let Some(helper) = helper {
             helper.unpark();

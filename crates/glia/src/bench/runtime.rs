@@ -14,8 +14,10 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::transport::{OpenMode, Transport};
 use glia_driver::dma::Place;
+use glia_runtime::dml::{Action, Dml};
 use glia_runtime::ndl::{self, ChunkSpec, Transfer};
-use glia_runtime::{AllocSpec, Core, Dmem, Runtime, RuntimeConfig};
+use glia_runtime::tensor::{Fencing, WriteBatch, WriteOp, write_batches};
+use glia_runtime::{AllocSpec, Core, Dmem, Placement, Runtime, RuntimeConfig, Tensor};
 use serde::Serialize;
 
 use super::report::{number, rounded, table, yes_or_no};
@@ -225,7 +227,7 @@ struct Bench<'a> {
 }
 
 /// Cases in all.
-const CASES: u64 = 10;
+const CASES: u64 = 12;
 
 impl Bench<'_> {
     fn case<'s>(
@@ -322,6 +324,16 @@ fn allocations(stack: &Stack, live: usize, bench: &mut Bench<'_>) -> Result<(), 
     let pair = || stack.page().map(drop);
     let bar = at_most(600.0);
     bench.case("dmem_pair_4k", timed(BATCH, pair), None, bar)?;
+    // The books alone: an allocation and its end.
+    let page = stack.page()?;
+    let dml = Dml::new(DEVICE, stack.device.profile(), 1 << 20);
+    let books = timed(BATCH, || {
+        dml.record(Action::Alloc, black_box(page.facts()));
+        dml.record(Action::Free, black_box(page.facts()));
+        Ok(())
+    });
+    bench.case("dml_pair", books, None, at_most(25.0))?;
+    drop(page);
     let mut others = (0..live)
         .map(|_| stack.page())
         .collect::<Result<Vec<_>, _>>()?;
@@ -384,6 +396,7 @@ fn copies(stack: &Stack, bench: &mut Bench<'_>) -> Result<(), BenchError> {
     bench.case("write_4k", write, Some(("memcpy", peer)), at_most(800.0))?;
     let read = timed(BATCH, || Ok(page.read(0, black_box(&mut small))?));
     bench.case("read_4k", read, None, NO_BAR)?;
+    batches(stack, bench)?;
 
     let spec = AllocSpec::device(STAGED_BYTES as u64, MemUsage::Tensor);
     let tensor = stack.runtime.allocate(CORE, &spec)?;
@@ -405,4 +418,58 @@ fn copies(stack: &Stack, bench: &mut Bench<'_>) -> Result<(), BenchError> {
         Ok(())
     });
     bench.case("read_64m", read, Some(("memcpy", peer)), staged)
+}
+
+/// What one of many writes costs that are made in one call.
+fn batches(stack: &Stack, bench: &mut Bench<'_>) -> Result<(), BenchError> {
+    const WRITES: usize = 256;
+    let size_bytes = (WRITES * PAGE_BYTES) as u64;
+    let tensor = Tensor::allocate(&stack.runtime, CORE, Placement::Device, size_bytes, "batch")?;
+    let source = vec![5; WRITES * PAGE_BYTES];
+    let mut target = vec![6; WRITES * PAGE_BYTES];
+    let pages = source.chunks(PAGE_BYTES).zip((0..).step_by(PAGE_BYTES));
+    let ops: Vec<_> = pages
+        .map(|(bytes, offset_bytes)| WriteOp {
+            offset_bytes,
+            bytes,
+        })
+        .collect();
+    let write = Box::new(Shared {
+        of: WRITES,
+        run: || {
+            let tensor = &tensor;
+            Ok(write_batches(
+                &[WriteBatch { tensor, ops: &ops }],
+                Fencing::Fenced,
+            )?)
+        },
+    });
+    let peer = Box::new(Shared {
+        of: WRITES,
+        run: || {
+            black_box(&mut target[..]).copy_from_slice(black_box(&source));
+            Ok(())
+        },
+    });
+    bench.case(
+        "batch_write_4k",
+        write,
+        Some(("memcpy", peer)),
+        at_most(300.0),
+    )
+}
+
+/// What is done for many at once: its time is divided among them.
+struct Shared<F> {
+    of: usize,
+    run: F,
+}
+
+impl<F: FnMut() -> Result<(), BenchError>> Subject for Shared<F> {
+    fn run_batch(&mut self, tally: &mut Tally) -> Result<(), BenchError> {
+        let start = Instant::now();
+        (self.run)()?;
+        tally.note(Op::Copy, start.elapsed(), self.of);
+        Ok(())
+    }
 }

@@ -23,5 +23,6 @@ mod resets;
 mod scrub;
 mod seams;
 mod tensors;
+mod unloads;
 mod user_queues;
 mod zero_copy;

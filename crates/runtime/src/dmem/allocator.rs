@@ -324,7 +324,6 @@ impl Allocator {
 
 impl Drop for Allocator {
     fn drop(&mut self) {
-        self.device.lists.remove(&self.list);
         let left = self.list.live();
         match self.owner {
             Owner::Model { id, .. } => {
@@ -350,5 +349,7 @@ impl Drop for Allocator {
                 session.log(Level::Warn, "dmem_allocator_destroy", &message);
             }
         }
+        // Only now: until here an explanation can name what is left.
+        self.device.lists.remove(&self.list);
     }
 }

@@ -88,13 +88,18 @@ impl Block {
         // Unmap before the memory goes back.
         let mapping = self.mapped().take();
         drop(mapping);
-        let ndl = &self.device.ndl;
-        let freed = ndl.free(self.handle).map_err(RuntimeError::from);
+        // In the books before it is in the pool, where the next one may have it at once: else both
+        // would count, and stay in the peaks.
+        let dml = &self.device.dml;
+        dml.record(Action::Free, &self.facts);
+        let freed = self.device.ndl.free(self.handle);
+        let freed = freed.map_err(RuntimeError::from);
         if let Err(error) = &freed {
+            // It lives on.
+            dml.record(Action::Alloc, &self.facts);
             let session = &self.device.session;
             session.log(Level::Error, "dmem_free", &error.to_string());
         }
-        self.device.dml.record(Action::Free, &self.facts);
         self.tell_freed(&freed);
     }
 

@@ -9,7 +9,7 @@ use glia_abi::transport::Transport;
 use crate::dml::Level;
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Own, Request};
-use crate::ndl::NdlError;
+use crate::ndl::{COPY_BUFFER_SIZE_BYTES, NdlError};
 use crate::runtime::{OpenDevice, Session};
 
 impl OpenDevice {
@@ -46,10 +46,13 @@ impl OpenDevice {
         }
         let snapshot = self.ndl.insight()?;
         let facts = self.lists.facts(Location::Device);
-        let mut blocks: Vec<_> = facts.iter().map(|facts| (facts.pa, facts)).collect();
-        blocks.sort_unstable_by_key(|(at, _)| *at);
+        let blocks = facts
+            .iter()
+            .map(|(handle, facts)| ((facts.pa, *handle), facts));
+        let mut blocks: Vec<_> = blocks.collect();
+        blocks.sort_unstable_by_key(|(key, _)| *key);
         let own = Own {
-            process: config.process,
+            process: config.process.or_else(|| self.ndl.owner_in(&snapshot)),
             blocks: &blocks,
         };
         explain(&snapshot, &own)
@@ -57,28 +60,36 @@ impl OpenDevice {
 }
 
 impl Session {
-    /// What it means that a device cannot be opened. Want of an attach slot is explained.
+    /// What it means that a device cannot be opened. Want of an attach slot, or of host memory for the
+    /// copy buffers, is explained.
     pub(crate) fn explain_open(
         &self,
         transport: &dyn Transport,
         device: DeviceId,
         error: NdlError,
     ) -> RuntimeError {
-        let is_want = matches!(
-            error,
-            NdlError::Call {
-                call: "open",
-                errno: Errno::EBUSY,
-                ..
-            }
-        );
+        let NdlError::Call { call, errno, .. } = &error else {
+            return error.into();
+        };
+        let wants_slot = (*call, *errno) == ("open", Errno::EBUSY);
+        let wants_memory = *call != "open" && *errno == Errno::ENOMEM;
         let config = self.config();
-        let wanted = is_want && config.explain_oom;
+        let wanted = (wants_slot || wants_memory) && config.explain_oom;
         let snapshot = wanted.then(|| transport.insight(device)).flatten();
         let Some(snapshot) = snapshot else {
             return error.into();
         };
-        let explanation = Explanation::of_slots(device, config.process, &snapshot);
+        let explanation = match wants_slot {
+            true => Explanation::of_slots(device, config.process, &snapshot),
+            // The copy buffers, which are host memory.
+            false => {
+                let own = Own {
+                    process: config.process,
+                    blocks: &[],
+                };
+                Explanation::of_host(device, COPY_BUFFER_SIZE_BYTES, &snapshot, &own)
+            }
+        };
         let message = error.to_string();
         self.log_explained(
             Level::Error,

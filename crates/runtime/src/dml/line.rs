@@ -15,7 +15,8 @@ pub struct LogContext {
 
 /// Where the runtime's log lines go.
 ///
-/// It is called by whichever thread has something to say, with no lock of the runtime held.
+/// It is called by whichever thread has something to say. That thread may hold a lock of the
+/// runtime's, so a log does not call the runtime.
 pub trait Log: Send + Sync {
     /// Time, process and thread of what is to be written now.
     fn context(&self) -> LogContext;

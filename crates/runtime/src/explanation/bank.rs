@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, Span};
-use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
+use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
 use glia_abi::insight::{ChannelSnapshot, ChunkFacts, PoolSnapshot};
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::usage::Category;
@@ -174,22 +174,18 @@ pub struct BankExplanation {
 /// What is known of this process.
 pub(crate) struct Own<'a> {
     pub(crate) process: Option<Pid>,
-    /// Its live device memory, by address, which stands beside so that a search need not look into
-    /// each.
-    pub(crate) blocks: &'a [(BusAddr, &'a Allocation)],
+    /// Its live device memory, by address and handle, which stand beside so that a search need not
+    /// look into each.
+    pub(crate) blocks: &'a [((BusAddr, McHandle), &'a Allocation)],
 }
 
 impl Own<'_> {
     fn find(&self, chunk: &ChunkFacts) -> Option<&Allocation> {
-        let at = chunk.span.start();
-        let found = self.blocks.binary_search_by_key(&at, |(at, _)| *at);
-        let (_, block) = self.blocks.get(found.ok()?)?;
         // One that has just gone may have left its address to another.
-        let bytes = block
-            .allocated_bytes
-            .checked_next_multiple_of(PAGE_SIZE_BYTES);
-        let is_it = bytes == Some(chunk.span.size_bytes()) && block.core == chunk.core;
-        is_it.then_some(block)
+        let key = (chunk.span.start(), chunk.handle?);
+        let found = self.blocks.binary_search_by_key(&key, |(key, _)| *key);
+        let (_, block) = self.blocks.get(found.ok()?)?;
+        Some(block)
     }
 
     pub(crate) fn owner(&self, chunk: &ChunkFacts) -> Owner {

@@ -58,30 +58,52 @@ impl<'a> Pages<'a> {
         })
     }
 
-    /// What must be freed for the next page: what lies at its place or, if that is a page, all pages,
-    /// and what then lies at the place of the first.
+    /// The least that must be freed for the next page. Each page that is freed moves the place of the
+    /// next one up, in whatever order they are freed; what then lies there must go, too. `None` if
+    /// nothing helps that may be freed, or pages are of several sizes.
     pub(super) fn in_the_way(&self, may: impl Fn(&ChunkFacts) -> bool) -> Option<Place> {
-        if !self.is_out_of_order() {
-            let at = self.at?;
-            return for_place(&self.main, at, at + self.size_bytes, may);
+        let chunks = self.main.chunks.iter().enumerate();
+        let pages: Vec<_> = chunks.filter(|(_, chunk)| is_page(chunk)).collect();
+        let page_bytes = pages.first().map_or(0, |(_, page)| page.span.size_bytes());
+        if pages
+            .iter()
+            .any(|(_, page)| page.span.size_bytes() != page_bytes)
+        {
+            return None;
         }
-        let at = self.main.end.checked_sub(self.size_bytes)?;
-        let there = for_place(&self.main, at, self.main.end, &may)?;
-        let mut chunks: BTreeSet<usize> = there.chunks.into_iter().collect();
-        let mut bytes = 0_u64;
-        for (number, chunk) in self.main.chunks.iter().enumerate() {
-            if is_page(chunk) {
-                if !may(chunk) {
-                    return None;
-                }
-                chunks.insert(number);
+        let places = (0..=pages.len()).filter_map(|freed| {
+            let left_bytes = page_bytes.checked_mul((pages.len() - freed) as u64)?;
+            let end = self.main.end.checked_sub(left_bytes)?;
+            let at = end.checked_sub(self.size_bytes)?;
+            if at < self.main.start {
+                return None;
             }
-            if chunks.contains(&number) {
-                bytes = bytes.saturating_add(chunk.span.size_bytes());
+            let there = for_place(&self.main, at, end, &may)?;
+            let mut chunks: BTreeSet<usize> = there.chunks.into_iter().collect();
+            let pages_there = pages.iter().filter(|(number, _)| chunks.contains(number));
+            let others = freed.checked_sub(pages_there.count())?;
+            // The lowest ones first, which is the order in which the driver wants them.
+            let free = pages.iter().filter(|(_, page)| may(page));
+            let free = free.map(|(number, _)| *number);
+            let more: Vec<_> = free
+                .filter(|number| !chunks.contains(number))
+                .take(others)
+                .collect();
+            if more.len() < others {
+                return None;
             }
-        }
-        let chunks = chunks.into_iter().collect();
-        Some(Place { at, bytes, chunks })
+            chunks.extend(more);
+            let sizes = chunks
+                .iter()
+                .filter_map(|&number| self.main.chunks.get(number));
+            let bytes = sizes.map(|chunk| chunk.span.size_bytes());
+            Some(Place {
+                at,
+                bytes: bytes.fold(0, u64::saturating_add),
+                chunks: chunks.into_iter().collect(),
+            })
+        });
+        places.min_by_key(|place| place.bytes)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Explanations of small banks, against models that try everything.
 
-
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, Span};
 use glia_abi::handle::{Channel, ChunkId, CoreId, DeviceId, McHandle, Pid};
@@ -119,7 +118,7 @@ fn request(pages: u64, align_bytes: u64) -> Request {
 fn explained_by(
     snapshot: &PoolSnapshot,
     request: Request,
-    blocks: &[(BusAddr, &Allocation)],
+    blocks: &[((BusAddr, McHandle), &Allocation)],
 ) -> BankExplanation {
     let own = Own {
         process: Some(THIS),
@@ -274,6 +273,24 @@ fn a_live_page_at_the_place_of_the_next_one_means_that_the_order_is_broken() {
 }
 
 #[test]
+fn to_free_one_more_page_out_of_order_may_be_enough() {
+    // Of three pages the one above was freed first. Freeing the middle one leaves the counter at one
+    // page, and two are free above the lowest.
+    let main = [Hole(6), Page(2), Page(2), Hole(2)];
+    let found = bank(&main, &[], page(2));
+    assert_eq!(found.cause, Cause::ScratchpadOrder);
+    assert_eq!(found.opening.as_ref().unwrap().freed_bytes, 2 * 4096);
+    assert_eq!(to_free(found.opening.as_ref()), Some(vec![8]));
+}
+
+#[test]
+fn pages_of_several_sizes_are_not_judged() {
+    let main = [Hole(4), Chunk(2, THIS), Page(1), Page(2)];
+    let found = bank(&main, &[], page(2));
+    assert_eq!((found.cause, found.opening), (Cause::ScratchpadPlace, None));
+}
+
+#[test]
 fn a_main_pool_without_bytes_for_a_page_wants_capacity() {
     let found = bank(&[Chunk(3, THIS), Hole(1)], &[Hole(9)], page(2));
     assert_eq!((found.cause, found.usable_bytes), (Cause::Capacity, 4096));
@@ -337,7 +354,10 @@ fn the_words_say_why_first_and_then_what_to_do() {
         channel(1, 1000, TWO, &[]),
     ];
     let blocks = [own_block(5, 5000), own_block(12, 300)];
-    let blocks = blocks.each_ref().map(|block| (block.pa, block));
+    // In the order of their births.
+    let handles = [2, 4].map(|number| McHandle::new(number).unwrap());
+    let keys = [0, 1].map(|n| (blocks[n].pa, handles[n]));
+    let blocks = [(keys[0], &blocks[0]), (keys[1], &blocks[1])];
     let found = explained_by(&snapshot(channels), request(4, 4096), &blocks);
     let text = Explanation::Bank(Box::new(found)).words();
     assert_eq!(text, "\
@@ -616,5 +636,60 @@ proptest! {
         let place = order.into_iter().find_map(search);
         let is_given = place.is_some_and(|at| at & (align_bytes - 1) == 0);
         prop_assert_eq!(found.cause == Cause::Passing, is_given);
+    }
+}
+
+/// Whether a page of so many pages would have its place if these chunks were gone, by the driver's
+/// counter of the bytes of those that are left.
+fn has_page_room(bank: &ChannelSnapshot, gone: &[usize], pages: u64) -> bool {
+    let is_page = |chunk: &ChunkFacts| chunk.category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE;
+    let chunks = bank.chunks.iter().enumerate();
+    let left = chunks.filter(|(number, chunk)| !gone.contains(number) && is_page(chunk));
+    let left_bytes: u64 = left.map(|(_, chunk)| chunk.span.size_bytes()).sum();
+    let [(from, to), _] = borders(bank);
+    let Some(at) = (to - from).checked_sub(left_bytes / PAGE_SIZE_BYTES + pages) else {
+        return false;
+    };
+    let free = free_pages(bank, gone, from, to);
+    let slot = usize::try_from(at).unwrap()..usize::try_from(at + pages).unwrap();
+    free[slot].iter().all(|&free| free)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_least_set_for_a_scratchpad_page_is_that_which_trying_everything_finds(
+        parts in proptest::collection::vec((any_part(), 0..2_u8), 1..9),
+        page_size in 1..3_u64,
+        pages in 1..4_u64,
+    ) {
+        let parts = parts.into_iter().map(|(part, is_page)| match is_page {
+            0 => part,
+            _ => Page(page_size),
+        });
+        let bank = channel(0, 0, &joined(parts.collect()), &[]);
+        let pools = snapshot(vec![bank.clone()]);
+        let found = explained(&pools, page(pages));
+
+        let can_go: Vec<usize> = (0..bank.chunks.len())
+            .filter(|&number| bank.chunks[number].owner != DRIVER)
+            .collect();
+        let sets = (0..1_u32 << can_go.len()).map(|bits| {
+            let picked = can_go.iter().enumerate().filter(|(bit, _)| bits & (1 << bit) != 0);
+            picked.map(|(_, &number)| number).collect::<Vec<_>>()
+        });
+        let bytes = |set: &Vec<usize>| -> u64 {
+            set.iter().map(|&number| bank.chunks[number].span.size_bytes()).sum()
+        };
+        let least = sets.filter(|set| has_page_room(&bank, set, pages)).map(|set| bytes(&set)).min();
+        match found.opening {
+            Some(opening) => {
+                prop_assert_eq!(Some(opening.freed_bytes), least);
+                prop_assert!(has_page_room(&bank, &numbers(&bank, &opening), pages));
+            }
+            // There is room, or nothing helps.
+            None => prop_assert!(matches!(least, None | Some(0)), "{:?}", least),
+        }
     }
 }

@@ -81,6 +81,9 @@ fn the_public_example_has_2_gib_shared_and_2_5_gib_private() {
     assert_eq!(lines.len(), 2);
     let wanted = "WARN  TDRV:tdrv_scratchpad_reserve                 1 scratchpad variables do not fit a page of 512 MB; the largest has 1610612736 bytes: consider NEURON_SCRATCHPAD_PAGE_SIZE=1536\n";
     assert!(lines[1].ends_with(wanted), "{}", lines[1]);
+    // The largest of all models counts, in whatever order they come.
+    let _again = load(&runtime, 0, &A);
+    assert!(log.take()[0].contains("consider NEURON_SCRATCHPAD_PAGE_SIZE=1536"));
 }
 
 #[test]

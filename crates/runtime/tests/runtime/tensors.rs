@@ -435,6 +435,19 @@ fn cores_of_one_hbm_share_the_limit() {
 }
 
 #[test]
+fn the_cores_of_a_logical_core_count_together() {
+    let fake = Fake::new(Arch::V3);
+    let config = RuntimeConfig {
+        lnc_size: 2,
+        ..RuntimeConfig::default()
+    };
+    let (runtime, _) = open_with(&fake, config);
+    let _live = (tensor(&runtime, 0, 100), tensor(&runtime, 1, 7));
+    let used = |number| runtime.memory_stats(core(number)).unwrap().used_bytes;
+    assert_eq!([used(0), used(1), used(2)], [107, 107, 0]);
+}
+
+#[test]
 fn a_large_host_tensor_is_made_with_a_warning() {
     let fake = Fake::new(Arch::V4);
     let (runtime, log) = open(&fake);
