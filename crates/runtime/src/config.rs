@@ -7,7 +7,8 @@ use std::sync::Arc;
 use glia_abi::event::{NoSink, Sink};
 use glia_abi::handle::Pid;
 
-use crate::dml::{Log, ReportProfile};
+use crate::dml::{Dump, Log, ReportProfile};
+use crate::trace::Tracer;
 
 pub use env::EnvError;
 
@@ -24,6 +25,8 @@ pub struct RuntimeConfig {
     pub log: Option<Arc<dyn Log>>,
     /// Who hears events: as a rule, whoever hears those of the machine.
     pub sink: Arc<dyn Sink>,
+    /// Who hears of the events of the reference's trace; `None` for nobody.
+    pub tracer: Option<Arc<dyn Tracer>>,
     /// The process that events are about, as the driver calls it; `None` if that is not known.
     pub process: Option<Pid>,
     /// Physical cores that make a logical one (`NEURON_RT_VIRTUAL_CORE_SIZE`). V2 has 1 whatever
@@ -43,9 +46,16 @@ pub struct RuntimeConfig {
     /// (`NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE`); `None` for what the generation has: 4,096 bytes
     /// since V3, nothing before.
     pub bar4_wr_threshold_bytes: Option<u16>,
-    /// Whether a failed allocation is reported in the log
+    /// Where the events of a device are written when an allocation fails for want of memory, as
+    /// [`events_csv`](crate::dml::events_csv); `None` for nowhere. (The reference writes to `/tmp`.)
+    pub dump: Option<Arc<dyn Dump>>,
+    /// Whether a failed allocation is reported in the log, and its events are written
     /// (`NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG`). The error carries the report in any case.
     pub oom_log: bool,
+    /// The value that every byte of HBM has when it is allocated (`NEURON_RT_HBM_INIT_VAL`); `None`
+    /// for whatever was there. It shows who reads what nobody has written, and takes a command for
+    /// each allocation. (The reference has it for debugging; when it fills is not public.)
+    pub hbm_init_value: Option<u8>,
     /// Whether a failed allocation is [explained](crate::explanation), where the driver lets itself
     /// be looked into. A program that tries sizes until one fits may want to do without: it takes
     /// time with the number of live blocks.
@@ -59,6 +69,7 @@ impl Default for RuntimeConfig {
             events_max: 1 << 20,
             log: None,
             sink: Arc::new(NoSink),
+            tracer: None,
             process: None,
             lnc_size: 1,
             scratchpad_page: PageSize::default(),
@@ -66,7 +77,9 @@ impl Default for RuntimeConfig {
             verbose_tables: false,
             zero_copy: false,
             bar4_wr_threshold_bytes: None,
+            dump: None,
             oom_log: true,
+            hbm_init_value: None,
             explain_oom: true,
         }
     }

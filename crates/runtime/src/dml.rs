@@ -9,7 +9,8 @@
 //!
 //! Everything that is shown is computed from the ledger: the [table](UsageTable) of who holds what,
 //! the [report](OomReport) of an allocation that failed, and the [block](ModelReport) of a loaded
-//! model; each as data and as text. The events are data, and a [table with commas](events_csv).
+//! model; each as data and as text. The events are data, and a [table with commas](events_csv),
+//! which goes [to a file](Dump) when an allocation fails, if there is to be one.
 //!
 //! The invariant: the parts sum to the totals. A core's total is the sum of its usages; a channel's
 //! bytes are the sum of its live allocations. Only device memory counts; host memory is in the
@@ -23,6 +24,7 @@
 
 mod column;
 mod csv;
+mod dump;
 mod events;
 mod ledger;
 mod line;
@@ -36,11 +38,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use glia_abi::arch::ArchProfile;
 use glia_abi::handle::{CoreId, DeviceId};
+use glia_abi::mem_usage::MemUsage;
 
 use events::EventRing;
 use ledger::Ledger;
 
 pub use csv::events_csv;
+pub(crate) use dump::events_file_name;
+pub use dump::{Dump, DumpDir};
 pub use events::{Action, Event};
 pub use ledger::{Allocation, ModelId, UsageBytes};
 pub(crate) use line::Level;
@@ -66,7 +71,36 @@ struct Books {
 
 impl Dml {
     /// A logger with nothing in it, for a device of this kind, that keeps `events_max` events.
-    pub(crate) fn new(device: DeviceId, profile: &'static ArchProfile, events_max: usize) -> Self {
+    ///
+    /// A runtime makes one for each device that it opens, and whoever has memory of his own to keep
+    /// books of can make one, too.
+    ///
+    /// ```
+    /// use glia_abi::addr::BusAddr;
+    /// use glia_abi::arch::Arch;
+    /// use glia_abi::handle::{Channel, CoreId, DeviceId};
+    /// use glia_abi::mem::Location;
+    /// use glia_abi::mem_usage::MemUsage;
+    /// use glia_runtime::dml::{Action, Allocation, Dml};
+    ///
+    /// let dml = Dml::new(DeviceId::new(0), Arch::V3.profile(), 16);
+    /// let tensor = Allocation {
+    ///     size_bytes: 4096,
+    ///     allocated_bytes: 4096,
+    ///     pa: BusAddr::new(0x1000),
+    ///     align_offset_bytes: 0,
+    ///     location: Location::Device,
+    ///     usage: MemUsage::Tensor,
+    ///     core: CoreId::new(3),
+    ///     channel: Channel::new(1),
+    ///     model: None,
+    ///     hint: None,
+    /// };
+    /// dml.record(Action::Alloc, &tensor);
+    /// assert_eq!(dml.table().core(CoreId::new(3)).unwrap().present.total(), 4096);
+    /// ```
+    #[must_use]
+    pub fn new(device: DeviceId, profile: &'static ArchProfile, events_max: usize) -> Self {
         Self {
             device,
             books: Mutex::new(Books {
@@ -76,8 +110,13 @@ impl Dml {
         }
     }
 
-    /// Enters an allocation, or its end.
-    pub(crate) fn record(&self, action: Action, allocation: &Allocation) {
+    /// Enters an allocation, or its end, with the same facts. Counters move by its
+    /// [`allocated_bytes`](Allocation::allocated_bytes), those of a model only while it is known
+    /// ([`add_model`](Self::add_model)); the event is added to the ring.
+    ///
+    /// An end without a beginning takes no counter below 0. A core or a channel that the device does
+    /// not have is in the events alone.
+    pub fn record(&self, action: Action, allocation: &Allocation) {
         let mut books = self.books();
         let channel_bytes = books.ledger.record(action, allocation);
         books.ring.push(Event {
@@ -87,13 +126,13 @@ impl Dml {
         });
     }
 
-    /// Makes a loaded model known.
-    pub(crate) fn add_model(&self, id: ModelId, core: CoreId, name: &str) {
+    /// Makes a loaded model known: what it owns from now on is told by its name.
+    pub fn add_model(&self, id: ModelId, core: CoreId, name: &str) {
         self.books().ledger.add_model(id, core, name);
     }
 
-    /// Forgets a model that was unloaded.
-    pub(crate) fn remove_model(&self, id: ModelId) {
+    /// Forgets a model that was unloaded. What it still owns stays its core's.
+    pub fn remove_model(&self, id: ModelId) {
         self.books().ledger.remove_model(id);
     }
 
@@ -101,6 +140,11 @@ impl Dml {
     #[must_use]
     pub fn table(&self) -> UsageTable {
         self.books().ledger.table(self.device)
+    }
+
+    /// Bytes of a core for one use, and for all.
+    pub(crate) fn core_bytes(&self, core: CoreId, usage: MemUsage) -> (u64, u64) {
+        self.books().ledger.core_bytes(core, usage)
     }
 
     /// What a model on a core owns.

@@ -263,6 +263,14 @@ impl RuntimeError {
         }
     }
 
+    /// The status code of a call that ended so.
+    pub(crate) const fn status_of<T>(outcome: &Result<T, Self>) -> NrtStatus {
+        match outcome {
+            Ok(_) => NrtStatus::Success,
+            Err(error) => error.status(),
+        }
+    }
+
     /// The report, if device memory ran out.
     #[must_use]
     pub fn oom(&self) -> Option<&OomReport> {

@@ -18,20 +18,20 @@
 //! | [`dml`] | the ledger of live bytes, the ring of events, the reports |
 //! | [`explanation`] | why there was no room: cause, who is in the way, the least to free |
 //! | [`stats`] | bytes in use on a core, and the most that can be |
-//! | [`trace`] | payloads of the reference's trace events |
+//! | [`trace`] | the reference's trace events: ids, payloads, who hears of them |
 //! | [`ndl`] | one typed call for each ioctl, and the copy buffer of each core |
 //! | [`error`] | what can go wrong, and the status that each case answers |
 //!
 //! The runtime reaches the driver through [`Transport`](glia_abi::transport::Transport) alone. It
 //! reads no clock, no environment, and writes to no file: time, process numbers, variables and the
-//! places that log lines and events go to are given by whoever opens it ([`dml::Log`],
-//! [`RuntimeConfig::sink`], [`RuntimeConfig::from_env`]).
+//! places that log lines, files and events go to are given by whoever opens it ([`dml::Log`],
+//! [`dml::Dump`], [`RuntimeConfig::sink`], [`RuntimeConfig::from_env`]).
 //!
 //! **What this does not do.** It runs no models: whoever does says when a model is loaded
 //! ([`Model::log_usage`]), what it is reading and writing ([`tensor::Fence`]) and which outputs are
 //! complete. A core here is a physical one; the size of a logical core counts for the scratchpad and
 //! in reports. There is no address of a tensor in the program (`nrt_tensor_get_va`), no dmabuf, and
-//! nobody writes traces of the reference's format.
+//! nobody writes files of the reference's trace format.
 //!
 //! **Locks.** The copy buffer of a core and its scratchpad are held across waits and so are
 //! [`SleepLock`](glia_abi::sched::SleepLock)s, the scratchpad before the buffer; the fences of

@@ -12,14 +12,15 @@
 //! attaching; it is not closed early, since closing such a descriptor gives up the core marks of
 //! the whole process. The read-write one attaches and does the work.
 //!
-//! **What this does not do.** It does not fall back to the older forms of a command; a driver
-//! without the forms that are used here is refused when it is opened ([`NdlError::Features`]).
+//! A driver that is older than the newest form of a command is asked in an older one. Sizes and
+//! offsets of copies and fills are of 32 bits there; more is refused ([`NdlError::Narrow`]).
 //!
 //! **Who owns what.** Whoever allocates a chunk frees it. The device frees its copy buffers, and
 //! closes its descriptors last.
 
 mod claim;
 mod error;
+mod forms;
 mod transfer;
 mod zero_copy;
 
@@ -30,7 +31,9 @@ use glia_abi::arch::{Arch, ArchProfile};
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
 use glia_abi::insight::PoolSnapshot;
-use glia_abi::ioctl::{self, feature};
+use glia_abi::ioctl;
+#[cfg(doc)]
+use glia_abi::ioctl::feature;
 use glia_abi::mem::Location;
 use glia_abi::sched::{Sched, SleepLock};
 use glia_abi::transport::{Lent, Mapping, OpenMode, Transport, user_addr};
@@ -38,15 +41,12 @@ use glia_abi::usage::Category;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub use error::NdlError;
+use forms::{Form, Forms, NEWEST, is_unknown};
 pub(crate) use transfer::mapped;
 pub use transfer::{
     COPY_BUFFER_HALF_BYTES, COPY_BUFFER_SIZE_BYTES, CopyBuffer, Transfer, WaitHandle,
 };
 pub use zero_copy::{Completions, LentBatch, LentOp, ZeroCopyBatch, ZeroCopyOp};
-
-/// What the driver must be able to do: asynchronous copies, allocations that carry a category, and
-/// the 64-bit forms.
-const FEATURES: u64 = feature::ASYNC_DMA | feature::MEM_ALLOC_TYPE | feature::MEM_ALLOC64;
 
 /// What is asked of the driver for a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +81,7 @@ pub struct Device {
     arch: Arch,
     /// Of the driver.
     features: u64,
+    forms: Forms,
     control: Node,
     work: Node,
     copy_buffers: Vec<SleepLock<CopyBuffer>>,
@@ -124,8 +125,8 @@ impl Device {
     /// Opens a device and makes its copy buffers.
     ///
     /// # Errors
-    /// [`NdlError::Call`] if the driver refuses; [`NdlError::Version`], [`NdlError::Features`] and
-    /// [`NdlError::Arch`] if driver and runtime do not fit together.
+    /// [`NdlError::Call`] if the driver refuses; [`NdlError::Version`] and [`NdlError::Arch`] if
+    /// driver and runtime do not fit together.
     pub fn open(transport: Arc<dyn Transport>, id: DeviceId) -> Result<Arc<Self>, NdlError> {
         let control = Node::open(&transport, id, OpenMode::WriteOnly)?;
         let work = Node::open(&transport, id, OpenMode::ReadWrite)?;
@@ -134,12 +135,14 @@ impl Device {
             id,
             arch: Arch::V2,
             features: 0,
+            forms: Forms::of(0),
             control,
             work,
             copy_buffers: Vec::new(),
             own: None,
         };
         (device.arch, device.features) = device.negotiate()?;
+        device.forms = Forms::of(device.features);
         for core in 0..device.profile().cores {
             device.add_copy_buffer(CoreId::new(core))?;
         }
@@ -183,24 +186,87 @@ impl Device {
         own.map(|chunk| chunk.owner)
     }
 
-    /// Takes a chunk for this process (`MEM_ALLOC_V2MT64`).
+    /// Takes a chunk for this process (`MEM_ALLOC_V2MT64`, or an older form, which may leave the
+    /// category to the driver).
     ///
     /// # Errors
     /// [`NdlError::Call`], with `ENOMEM` if there is no room.
     pub fn allocate(&self, spec: &ChunkSpec) -> Result<McHandle, NdlError> {
-        let mut handle = [0; 8];
-        let mut arg = ioctl::MemAllocV2Mt64 {
-            size: spec.size_bytes,
-            align: spec.align_bytes,
-            host_memory: u32::from(spec.location == Location::Host),
-            dram_channel: spec.channel.get(),
-            nc_id: spec.core.get(),
-            mem_type: spec.category.0,
-            mem_handle: user_addr(&handle).get(),
-            ..Default::default()
+        // The category of a contiguous scratchpad says where it is; an alignment must be obeyed.
+        let oldest = match (spec.category, spec.align_bytes) {
+            (Category::CONTIGUOUS_SCRATCHPAD_DEVICE, _) => 1,
+            (_, 0) => 3,
+            _ => 2,
         };
-        let word = ioctl::MEM_ALLOC_V2MT64;
-        self.call(&self.work, word, &mut arg, &mut [Lent::Out(&mut handle)])?;
+        self.newest(&self.forms.allocate, oldest, |form| {
+            self.allocate_as(form, spec)
+        })
+    }
+
+    fn allocate_as(&self, form: Form, spec: &ChunkSpec) -> Result<McHandle, NdlError> {
+        let mut handle = [0; 8];
+        let mem_handle = user_addr(&handle).get();
+        let lent = &mut [Lent::Out(&mut handle)];
+        let (size, align) = (spec.size_bytes, spec.align_bytes);
+        let host_memory = u32::from(spec.location == Location::Host);
+        let (dram_channel, nc_id) = (spec.channel.get(), spec.core.get());
+        let mem_type = spec.category.0;
+        let (word, called) = match form {
+            NEWEST => {
+                let mut arg = ioctl::MemAllocV2Mt64 {
+                    size,
+                    align,
+                    host_memory,
+                    dram_channel,
+                    nc_id,
+                    mem_type,
+                    mem_handle,
+                    ..Default::default()
+                };
+                let word = ioctl::MEM_ALLOC_V2MT64;
+                (word, self.call(&self.work, word, &mut arg, lent))
+            }
+            1 => {
+                let mut arg = ioctl::MemAllocV2Mt {
+                    size,
+                    align,
+                    host_memory,
+                    dram_channel,
+                    nc_id,
+                    mem_type,
+                    mem_handle,
+                    ..Default::default()
+                };
+                let word = ioctl::MEM_ALLOC_V2MT;
+                (word, self.call(&self.work, word, &mut arg, lent))
+            }
+            2 => {
+                let mut arg = ioctl::MemAllocV2 {
+                    size,
+                    align,
+                    host_memory,
+                    dram_channel,
+                    nc_id,
+                    mem_handle,
+                    ..Default::default()
+                };
+                let word = ioctl::MEM_ALLOC_V2;
+                (word, self.call(&self.work, word, &mut arg, lent))
+            }
+            _ => {
+                let mut arg = ioctl::MemAlloc {
+                    size,
+                    host_memory,
+                    dram_channel,
+                    nc_id,
+                    mem_handle,
+                    ..Default::default()
+                };
+                let word = ioctl::MEM_ALLOC;
+                (word, self.call(&self.work, word, &mut arg, lent))
+            }
+        };
+        called?;
         let raw = u64::from_ne_bytes(handle);
         McHandle::from_raw(raw).ok_or(self.answer(word, raw))
     }
@@ -278,10 +344,11 @@ impl Device {
         self.transport.insight(self.id)
     }
 
-    /// Copies from user memory into a chunk (`MEM_BUF_COPY64`).
+    /// Copies from user memory into a chunk (`MEM_BUF_COPY64`, `MEM_BUF_COPY`).
     ///
     /// # Errors
-    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there.
+    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there;
+    /// [`NdlError::Narrow`].
     pub fn buf_write(
         &self,
         handle: McHandle,
@@ -296,10 +363,11 @@ impl Device {
         )
     }
 
-    /// Copies from a chunk into user memory (`MEM_BUF_COPY64`).
+    /// Copies from a chunk into user memory (`MEM_BUF_COPY64`, `MEM_BUF_COPY`).
     ///
     /// # Errors
-    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there.
+    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there;
+    /// [`NdlError::Narrow`].
     pub fn buf_read(
         &self,
         handle: McHandle,
@@ -320,15 +388,32 @@ impl Device {
             Lent::In(bytes) => (bytes.len(), true),
             Lent::Out(bytes) => (bytes.len(), false),
         };
-        let mut arg = ioctl::MemBufCopy64 {
-            mem_handle: u64::from(handle.get()),
-            buffer,
-            size: size as u64,
-            offset: offset_bytes,
-            copy_to_mem_handle: u32::from(is_write),
-            pad: 0,
-        };
-        self.call(&self.work, ioctl::MEM_BUF_COPY64, &mut arg, &mut [lent])
+        let mem_handle = u64::from(handle.get());
+        let copy_to_mem_handle = u32::from(is_write);
+        let lent = &mut [lent];
+        self.newest(&self.forms.buf_copy, 1, |form| {
+            if form == NEWEST {
+                let mut arg = ioctl::MemBufCopy64 {
+                    mem_handle,
+                    buffer,
+                    size: size as u64,
+                    offset: offset_bytes,
+                    copy_to_mem_handle,
+                    pad: 0,
+                };
+                return self.call(&self.work, ioctl::MEM_BUF_COPY64, &mut arg, lent);
+            }
+            let word = ioctl::MEM_BUF_COPY;
+            let mut arg = ioctl::MemBufCopy {
+                mem_handle,
+                buffer,
+                size: self.narrow(word, size as u64)?,
+                offset: self.narrow(word, offset_bytes)?,
+                copy_to_mem_handle,
+                pad: 0,
+            };
+            self.call(&self.work, word, &mut arg, lent)
+        })
     }
 
     /// Learns what device and driver are, and whether they will do.
@@ -340,9 +425,7 @@ impl Device {
         let mut versions = ioctl::CompatibleVersion::default();
         let word = ioctl::COMPATIBLE_VERSION;
         self.call(&self.control, word, &mut versions, &mut [])?;
-        let mut driver = ioctl::DriverInfo::default();
-        let word = ioctl::DRIVER_INFO_GET;
-        self.call(&self.control, word, &mut driver, &mut [])?;
+        let features = self.driver_features()?;
         let mut basic = ioctl::DeviceBasicInfo::default();
         let word = ioctl::DEVICE_BASIC_INFO;
         self.call(&self.work, word, &mut basic, &mut [])?;
@@ -361,9 +444,17 @@ impl Device {
                 max,
             });
         }
-        match FEATURES & !driver.feature_flags1 {
-            0 => Ok((arch, driver.feature_flags1)),
-            missing => Err(NdlError::Features { device, missing }),
+        Ok((arch, features))
+    }
+
+    /// A driver that does not know the question has none.
+    fn driver_features(&self) -> Result<u64, NdlError> {
+        let mut driver = ioctl::DriverInfo::default();
+        let word = ioctl::DRIVER_INFO_GET;
+        match self.call(&self.control, word, &mut driver, &mut []) {
+            Ok(()) => Ok(driver.feature_flags1),
+            Err(error) if is_unknown(error.errno()) => Ok(0),
+            Err(error) => Err(error),
         }
     }
 

@@ -22,13 +22,17 @@ use glia_abi::transport::Transport;
 
 use crate::config::RuntimeConfig;
 use crate::dmem::{AllocSpec, Allocator, Dmem, Lists, Owner};
-use crate::dml::{Dml, Level, ModelId, ModelReport, OomReport, UsageTable, events_csv};
+use crate::dml::{
+    Dml, Level, LogContext, ModelId, ModelReport, OomReport, UsageTable, events_csv,
+    events_file_name,
+};
 use crate::error::RuntimeError;
 use crate::explanation::Explanation;
 use crate::model::Model;
 use crate::ndl;
 use crate::scratchpad::{Scratchpad, ScratchpadInfo};
 use crate::stats::MemoryStats;
+use crate::trace::{Payload, TraceId};
 
 /// A physical core of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +75,23 @@ impl Session {
         }
     }
 
+    /// Does something between the two events of a trace that tell of it.
+    pub(crate) fn traced<T, B: Payload, S: Payload>(
+        &self,
+        id: TraceId,
+        start: impl FnOnce() -> B,
+        work: impl FnOnce() -> T,
+        stop: impl FnOnce(&T) -> S,
+    ) -> T {
+        let Some(tracer) = &self.config.tracer else {
+            return work();
+        };
+        tracer.begin(id, start().to_bytes().as_ref());
+        let done = work();
+        tracer.stop(id, stop(&done).to_bytes().as_ref());
+        done
+    }
+
     /// A number for a tensor's storage, never given out before.
     pub(crate) fn next_storage(&self) -> u64 {
         self.next_storage.fetch_add(1, Ordering::Relaxed)
@@ -99,9 +120,19 @@ impl Session {
         message: &str,
         explanation: Option<&Explanation>,
     ) {
+        let line = |context: &LogContext| context.line(level, function, message);
+        self.log_lines(line, explanation);
+    }
+
+    /// Logs lines and the explanation of what they say, as one message.
+    pub(crate) fn log_lines(
+        &self,
+        lines: impl FnOnce(&LogContext) -> String,
+        explanation: Option<&Explanation>,
+    ) {
         if let Some(log) = &self.config.log {
             let context = log.context();
-            let mut text = context.line(level, function, message);
+            let mut text = lines(&context);
             if let Some(explanation) = explanation.filter(|_| self.config.oom_log) {
                 text += &explanation.text(&context);
             }
@@ -194,6 +225,19 @@ impl OpenDevice {
             ..ids
         };
         config.sink.event(self.ndl.sched().now(), &ids, &event);
+    }
+
+    /// Writes the events to a file, if there is to be one; where it is.
+    pub(crate) fn dump_events(&self) -> Option<String> {
+        let config = &self.session.config;
+        let dump = config.dump.as_ref().filter(|_| config.oom_log)?;
+        let name = events_file_name(self.ndl.id(), dump.unix_time_s());
+        let written = dump.write(&name, &events_csv(&self.dml.events()));
+        let written = written.inspect_err(|error| {
+            let message = format!("Failed to write nrt memory alloc debug info to {name}: {error}");
+            self.session.log(Level::Error, "dml_dump", &message);
+        });
+        written.ok()
     }
 
     /// Whether anybody listens to events.

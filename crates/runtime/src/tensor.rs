@@ -32,13 +32,17 @@ use glia_abi::addr::BusAddr;
 use glia_abi::arch::Arch;
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
+use glia_abi::nrt::NrtStatus;
 use glia_abi::sched::Micros;
 use glia_abi::transport::Mapping;
 
-use crate::dmem::{AllocSpec, Block, Dmem, UsedBlock};
+use crate::dmem::{AllocSpec, Allocator, Block, Dmem, UsedBlock};
 use crate::dml::Level;
 use crate::error::{Hbm, RuntimeError};
 use crate::runtime::{Core, Runtime, Session};
+use crate::trace::{
+    Stop, TensorAllocateStart, TensorAllocateStop, TensorFreeStart, TensorStart, TraceId,
+};
 
 pub use batch::{Fencing, ReadBatch, ReadOp, WriteBatch, WriteOp, read_batches, write_batches};
 use outputs::Outputs;
@@ -113,6 +117,35 @@ impl Tensor {
         name: &str,
     ) -> Result<Self, RuntimeError> {
         let allocator = runtime.global(core)?;
+        let session = runtime.session();
+        let start = || TensorAllocateStart {
+            size_bytes,
+            placement: placement as u32,
+            core: core.core,
+            device: core.device,
+        };
+        let stop = |allocated: &Result<Dmem, RuntimeError>| TensorAllocateStop {
+            pa: allocated
+                .as_ref()
+                .map_or(BusAddr::new(0), |memory| memory.pa()),
+            status: RuntimeError::status_of(allocated),
+        };
+        let memory = session.traced(
+            TraceId::TensorAllocate,
+            start,
+            || Self::allocate_memory(allocator, placement, size_bytes, name),
+            stop,
+        )?;
+        let storage = Storage::new(session, Memory::Allocated(memory));
+        Ok(Self::view(session, name, Some(storage), 0, size_bytes))
+    }
+
+    fn allocate_memory(
+        allocator: &Allocator,
+        placement: Placement,
+        size_bytes: u64,
+        name: &str,
+    ) -> Result<Dmem, RuntimeError> {
         let device = allocator.device();
         let spec = AllocSpec {
             location: match placement {
@@ -125,7 +158,7 @@ impl Tensor {
         let label = spec.hint.unwrap_or("UNNAMED");
         if placement == Placement::Host {
             if device.ndl.profile().arch == Arch::V3 {
-                let device = core.device;
+                let device = device.ndl.id();
                 return Err(allocator.refuse(&spec, RuntimeError::HostTensor { device }));
             }
             if size_bytes > HOST_SIZE_BYTES_MAX {
@@ -135,7 +168,7 @@ impl Tensor {
                 device.session.log(Level::Warn, "tensor_allocate", &message);
             }
         }
-        let memory = allocator.allocate(&spec).inspect_err(|_| {
+        allocator.allocate(&spec).inspect_err(|_| {
             let place = match placement {
                 Placement::Device => "DEVICE",
                 Placement::Host => "HOST",
@@ -145,15 +178,7 @@ impl Tensor {
             device
                 .session
                 .log(Level::Error, "tensor_allocate", &message);
-        })?;
-        let storage = Storage::new(runtime.session(), Memory::Allocated(memory));
-        Ok(Self::view(
-            runtime.session(),
-            name,
-            Some(storage),
-            0,
-            size_bytes,
-        ))
+        })
     }
 
     /// A tensor without bytes, to which a buffer can be attached.
@@ -260,8 +285,10 @@ impl Tensor {
     pub fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
         self.session.gate()?;
         check(offset_bytes, bytes.len() as u64, self.size_bytes)?;
-        let _fence = self.write_fence();
-        self.write_unfenced(offset_bytes, bytes)
+        self.traced(TraceId::TensorWrite, offset_bytes, bytes.len(), || {
+            let _fence = self.write_fence();
+            self.write_unfenced(offset_bytes, bytes)
+        })
     }
 
     /// Reads bytes from an offset.
@@ -271,8 +298,10 @@ impl Tensor {
     pub fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
         self.session.gate()?;
         check(offset_bytes, into.len() as u64, self.size_bytes)?;
-        let _fence = self.read_fence();
-        self.read_unfenced(offset_bytes, into)
+        self.traced(TraceId::TensorRead, offset_bytes, into.len(), || {
+            let _fence = self.read_fence();
+            self.read_unfenced(offset_bytes, into)
+        })
     }
 
     /// Fills bytes at an offset with one value (`nrt_tensor_memset`).
@@ -377,6 +406,21 @@ impl Tensor {
         Ok(())
     }
 
+    /// Moves bytes of it as an event of a trace.
+    fn traced(
+        &self,
+        id: TraceId,
+        offset_bytes: u64,
+        size: usize,
+        access: impl FnOnce() -> Result<(), RuntimeError>,
+    ) -> Result<(), RuntimeError> {
+        let start = || TensorStart {
+            offset_bytes,
+            size_bytes: size as u64,
+        };
+        self.session.traced(id, start, access, Stop::of)
+    }
+
     fn fence(&self, access: Access) -> Fence {
         Fence::begin(self.storage.clone().map(|storage| (storage, access)))
     }
@@ -405,6 +449,22 @@ impl Tensor {
             name: self.name.clone(),
         })?;
         Ok((memory.access(0, 0)?, self.offset_bytes))
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        let start = TensorFreeStart {
+            offset_bytes: self.offset_bytes,
+            size_bytes: self.size_bytes,
+        };
+        // The bytes go back in between, if this is their last view.
+        let storage = self.storage.take();
+        let stop = |(): &()| Stop {
+            status: NrtStatus::Success,
+        };
+        let session = &self.session;
+        session.traced(TraceId::TensorFree, || start, || drop(storage), stop);
     }
 }
 

@@ -1,13 +1,21 @@
 //! Tensors, batches and scratchpads of the runtime over a whole machine.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use glia::machine::{Machine, MachineConfig, Model};
-use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::errno::Errno;
+use glia_abi::handle::{CoreId, DeviceId, Fd, Pid};
+use glia_abi::insight::PoolSnapshot;
+use glia_abi::ioctl::{self, feature};
+use glia_abi::mem_usage::MemUsage;
+use glia_abi::sched::Sched;
+use glia_abi::transport::{Lent, Mapping, OpenMode, Transport, UserBuffer};
+use glia_runtime::ndl::{ChunkSpec, Device};
 use glia_runtime::tensor::{
     Fencing, ReadBatch, ReadOp, WriteBatch, WriteOp, read_batches, write_batches,
 };
-use glia_runtime::{Core, Placement, Runtime, RuntimeConfig, ScratchVariable, Tensor};
+use glia_runtime::{AllocSpec, Core, Placement, Runtime, RuntimeConfig, ScratchVariable, Tensor};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 const CORE: Core = Core {
@@ -128,4 +136,219 @@ fn with_zero_copy_on_what_is_written_is_read() {
     let mut back = vec![0; data.len()];
     tensor.read(77, &mut back).unwrap();
     assert!(back == data);
+}
+
+/// An older driver: fewer features, and commands that it does not know.
+struct Old {
+    inner: Arc<dyn Transport>,
+    /// `None`: it does not know the question.
+    features: Option<u64>,
+    lacks: &'static [u32],
+    errno: Errno,
+    /// The words that it was sent.
+    sent: Mutex<BTreeSet<u32>>,
+}
+
+/// The newest form of each command that has older ones.
+const NEWEST: [u32; 5] = [
+    ioctl::MEM_ALLOC_V2MT64,
+    ioctl::MEM_COPY64,
+    ioctl::MEM_COPY_ASYNC64,
+    ioctl::MEMSET64,
+    ioctl::MEM_BUF_COPY64,
+];
+const NEWER: [u32; 9] = [
+    ioctl::MEM_ALLOC_V2MT64,
+    ioctl::MEM_ALLOC_V2MT,
+    ioctl::MEM_ALLOC_V2,
+    ioctl::MEM_COPY64,
+    ioctl::MEM_COPY_ASYNC64,
+    ioctl::MEM_COPY_ASYNC,
+    ioctl::MEMSET64,
+    ioctl::MEM_BUF_COPY64,
+    ioctl::DRIVER_INFO_GET,
+];
+
+impl Old {
+    fn new(
+        machine: &Machine,
+        features: Option<u64>,
+        lacks: &'static [u32],
+        errno: Errno,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            inner: machine.process(Pid::new(7)) as Arc<_>,
+            features,
+            lacks,
+            errno,
+            sent: Mutex::default(),
+        })
+    }
+
+    fn take_sent(&self) -> BTreeSet<u32> {
+        std::mem::take(&mut *self.sent.lock().unwrap())
+    }
+}
+
+impl Transport for Old {
+    fn open(&self, device: DeviceId, mode: OpenMode) -> Result<Fd, Errno> {
+        self.inner.open(device, mode)
+    }
+
+    fn dup(&self, fd: Fd) -> Result<Fd, Errno> {
+        self.inner.dup(fd)
+    }
+
+    fn close(&self, fd: Fd) -> Result<(), Errno> {
+        self.inner.close(fd)
+    }
+
+    fn ioctl(
+        &self,
+        fd: Fd,
+        word: u32,
+        arg: &mut [u8],
+        lent: &mut [Lent<'_>],
+    ) -> Result<i32, Errno> {
+        self.sent.lock().unwrap().insert(word);
+        if self.lacks.contains(&word) {
+            return Err(self.errno);
+        }
+        let answer = self.inner.ioctl(fd, word, arg, lent)?;
+        if word == ioctl::DRIVER_INFO_GET {
+            let all = u64::from_ne_bytes(arg[16..24].try_into().unwrap());
+            let left = all & self.features.unwrap();
+            arg[16..24].copy_from_slice(&left.to_ne_bytes());
+        }
+        Ok(answer)
+    }
+
+    fn mmap(&self, fd: Fd, offset: u64, size_bytes: u64) -> Result<Arc<dyn Mapping>, Errno> {
+        self.inner.mmap(fd, offset, size_bytes)
+    }
+
+    fn buffer(&self, size_bytes: u64) -> Result<Arc<dyn UserBuffer>, Errno> {
+        self.inner.buffer(size_bytes)
+    }
+
+    fn sched(&self) -> &dyn Sched {
+        self.inner.sched()
+    }
+
+    fn insight(&self, device: DeviceId) -> Option<PoolSnapshot> {
+        self.inner.insight(device)
+    }
+}
+
+/// Every command that has older forms, with bytes that are right only if all sizes and offsets are.
+fn exercise(old: &Arc<Old>) {
+    let transport = Arc::clone(old) as Arc<dyn Transport>;
+    let runtime = Runtime::open(transport, &[DEVICE], RuntimeConfig::default()).unwrap();
+    let (source, target) = (tensor(&runtime, "source"), tensor(&runtime, "target"));
+    let data = pattern();
+    source.write(3, &data).unwrap();
+    source.copy_to(3, &target, 100, 50_000).unwrap();
+    target.fill(100, 10, 7).unwrap();
+    let mut back = vec![0; data.len()];
+    target.read(100, &mut back).unwrap();
+    assert!(back[..10] == [7; 10] && back[10..] == data[10..]);
+    let aligned = AllocSpec {
+        align_bytes: 1 << 20,
+        ..AllocSpec::device(5000, MemUsage::Weight)
+    };
+    let aligned = runtime.allocate(CORE, &aligned).unwrap();
+    assert_eq!(aligned.pa().get() % (1 << 20), 0);
+    aligned.write(4999, &[1]).unwrap();
+
+    let device = Device::open(Arc::clone(old) as Arc<_>, DEVICE).unwrap();
+    let chunk = device.allocate(&ChunkSpec {
+        size_bytes: 8192,
+        align_bytes: 0,
+        location: glia_abi::mem::Location::Device,
+        channel: glia_abi::handle::Channel::new(0),
+        core: CORE.core,
+        category: glia_abi::usage::Category::TENSORS_DEVICE,
+    });
+    let chunk = chunk.unwrap();
+    device.buf_write(chunk, 4000, &data[..300]).unwrap();
+    device.buf_read(chunk, 4000, &mut back[..300]).unwrap();
+    assert!(back[..300] == data[..300]);
+    device.free(chunk).unwrap();
+}
+
+#[test]
+fn an_older_driver_is_asked_in_the_forms_that_it_has() {
+    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
+    let middle = feature::ASYNC_DMA | feature::MEM_ALLOC_TYPE;
+    for errno in [Errno::EINVAL, Errno::ENOTTY] {
+        // Driver with categories and asynchronous copies, before the 64-bit forms.
+        let old = Old::new(&machine, Some(middle), &NEWEST, errno);
+        exercise(&old);
+        let sent = old.take_sent();
+        for word in [
+            ioctl::MEM_ALLOC_V2MT,
+            ioctl::MEM_COPY,
+            ioctl::MEM_COPY_ASYNC,
+            ioctl::MEMSET,
+            ioctl::MEM_BUF_COPY,
+        ] {
+            assert!(sent.contains(&word), "{word:#x}");
+        }
+        assert!(!sent.contains(&ioctl::MEM_ALLOC_V2));
+        // The oldest there can be: no alignment, no category, nothing that is not waited for.
+        let oldest = Old::new(&machine, None, &NEWER, errno);
+        exercise(&oldest);
+        let sent = oldest.take_sent();
+        assert!(sent.contains(&ioctl::MEM_ALLOC) && sent.contains(&ioctl::MEM_COPY));
+        assert!(!sent.contains(&ioctl::MEM_COPY_ASYNC));
+    }
+}
+
+#[test]
+fn a_driver_that_only_does_not_say_that_it_is_new_is_asked_in_the_newest_forms() {
+    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
+    let modest = Old::new(&machine, Some(feature::ASYNC_DMA), &[], Errno::EINVAL);
+    exercise(&modest);
+    let sent = modest.take_sent();
+    assert!(NEWEST.iter().all(|word| sent.contains(word)));
+    assert!(!sent.contains(&ioctl::MEM_ALLOC_V2MT) && !sent.contains(&ioctl::MEM_COPY));
+}
+
+#[test]
+fn beyond_4_gib_an_older_driver_is_not_asked() {
+    const FOUR_GIB: u64 = 4 << 30;
+    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
+    let middle = feature::ASYNC_DMA | feature::MEM_ALLOC_TYPE;
+    let old = Old::new(&machine, Some(middle), &NEWEST, Errno::EINVAL);
+    let transport = Arc::clone(&old) as Arc<dyn Transport>;
+    let runtime = Runtime::open(transport, &[DEVICE], RuntimeConfig::default()).unwrap();
+    let large =
+        |name| Tensor::allocate(&runtime, CORE, Placement::Device, FOUR_GIB + 4096, name).unwrap();
+    let (kv, other) = (large("kv"), large("other"));
+    kv.write(FOUR_GIB - 4096, &[1; 4096]).unwrap();
+    kv.copy_to(FOUR_GIB - 4096, &other, 0, 4096).unwrap();
+    kv.fill(FOUR_GIB - 1, 1, 2).unwrap();
+    let mut back = [0; 4096];
+    other.read(0, &mut back).unwrap();
+    assert_eq!(back, [1; 4096]);
+    old.take_sent();
+
+    let refused = [
+        (kv.write(FOUR_GIB, &[1]), "MEM_COPY_ASYNC", FOUR_GIB),
+        (kv.read(FOUR_GIB, &mut [0]), "MEM_COPY_ASYNC", FOUR_GIB),
+        (kv.fill(0, FOUR_GIB, 0), "MEMSET", FOUR_GIB),
+        (kv.copy_to(0, &other, 0, FOUR_GIB), "MEM_COPY", FOUR_GIB),
+        (
+            kv.copy_to(FOUR_GIB + 1, &other, 0, 9),
+            "MEM_COPY",
+            FOUR_GIB + 1,
+        ),
+    ];
+    for (result, call, value) in refused {
+        let message = format!(
+            "nd 0: {call} of this driver takes 32-bit sizes and offsets, and {value} is more"
+        );
+        assert_eq!(result.unwrap_err().to_string(), message);
+    }
+    assert_eq!(old.take_sent(), BTreeSet::new());
 }

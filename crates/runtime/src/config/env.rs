@@ -10,9 +10,25 @@
 //! | `NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG` | 0 or 1 | [`oom_log`](RuntimeConfig::oom_log) |
 //! | `NEURON_RT_DBG_ZEROCOPY` | 0 or 1 | [`zero_copy`](RuntimeConfig::zero_copy) |
 //! | `NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE` | bytes up to 65535, `0x` for hexadecimal | [`bar4_wr_threshold_bytes`](RuntimeConfig::bar4_wr_threshold_bytes) |
+//! | `NEURON_RT_HBM_INIT_VAL` | a byte, `0x` for hexadecimal | [`hbm_init_value`](RuntimeConfig::hbm_init_value) |
 //!
 //! The first name of a row wins over the second. What is unset or empty changes nothing. The process
-//! environment is not read here: whoever opens the runtime says where to look.
+//! environment is not read here: whoever opens the runtime says where to look. No variable names the
+//! place of the files of [`dump`](RuntimeConfig::dump).
+//!
+//! These variables of the reference have no meaning here, and are not read:
+//!
+//! | variable | why |
+//! | --- | --- |
+//! | `NEURON_RT_LOG_LEVEL`, `NEURON_RT_LOG_LOCATION`, each also with `_TDRV`, `_NMGR`, `_KMGR`, `_NRT`; `NEURON_RT_LOG_COALESCING_ENABLED` | whoever takes the lines ([`Log`](crate::dml::Log)) keeps what he wants |
+//! | `NEURON_RT_VISIBLE_CORES`, `NEURON_RT_NUM_CORES`, `NEURON_RT_RESET_CORES` | whoever opens the runtime says which devices; it claims and resets no cores by itself |
+//! | `NEURON_RT_ENABLE_MEMORY_METRICS` | the driver counts for itself, from the categories of allocations |
+//! | `NEURON_RT_MAP_HBM`, `NEURON_RT_ENABLE_P2P` | tensors in HBM have no address in the program, and none in other devices |
+//! | `NEURON_RT_DBG_SCRATCHPAD_ON_SINGLE_CORE` | what it changes is not public |
+//! | `NEURON_RT_PROFILE_BUF_<kind>_MB` | nothing is profiled, so that there are no buffers for it |
+//! | `NEURON_RT_MULTI_INSTANCE_SHARED_WEIGHTS` | no weights are loaded here |
+//! | `NEURON_RT_FAKE_INSTANCE_TYPE` | the driver says what the device is |
+//! | `NEURON_PROCESS_TAG` | a text for tools that look at processes |
 
 use super::{PageSize, RuntimeConfig};
 
@@ -88,6 +104,12 @@ impl RuntimeConfig {
             |value| number(value).map(Some),
             &mut config.bar4_wr_threshold_bytes,
         )?;
+        env.read(
+            &["NEURON_RT_HBM_INIT_VAL"],
+            "a byte from 0 to 255",
+            |value| Some(Some(u8::try_from(number(value)?).ok()?)),
+            &mut config.hbm_init_value,
+        )?;
         Ok(config)
     }
 }
@@ -158,6 +180,7 @@ mod tests {
         assert_eq!(config.lnc_size, 2);
         assert_eq!(config.scratchpad_page.mib(), 512);
         assert_eq!(config.bar4_wr_threshold_bytes, None);
+        assert_eq!(config.hbm_init_value, None);
         assert!(config.oom_log && !config.verbose_tables && !config.zero_copy);
         assert!(!config.contiguous_scratchpad);
     }
@@ -173,11 +196,13 @@ mod tests {
             ("NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG", "0"),
             ("NEURON_RT_DBG_ZEROCOPY", "1"),
             ("NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE", "0x800"),
+            ("NEURON_RT_HBM_INIT_VAL", "0xa5"),
         ])
         .unwrap();
         assert_eq!((config.events_max, config.lnc_size), (16, 1));
         assert_eq!(config.scratchpad_page.mib(), 1024);
         assert_eq!(config.bar4_wr_threshold_bytes, Some(2048));
+        assert_eq!(config.hbm_init_value, Some(0xa5));
         assert!(config.contiguous_scratchpad && config.verbose_tables && config.zero_copy);
         assert!(!config.oom_log);
     }
@@ -210,6 +235,10 @@ mod tests {
             (
                 ("NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE", "0x10000"),
                 "NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE=0x10000: a number of bytes from 0 to 65535 is wanted",
+            ),
+            (
+                ("NEURON_RT_HBM_INIT_VAL", "256"),
+                "NEURON_RT_HBM_INIT_VAL=256: a byte from 0 to 255 is wanted",
             ),
             (
                 ("NEURON_RT_DEBUG_MEMLOG_MAX_SIZE", "-1"),

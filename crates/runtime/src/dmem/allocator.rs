@@ -14,7 +14,7 @@ use glia_abi::usage::Category;
 
 use super::block::Block;
 use super::{AllocSpec, Dmem, List};
-use crate::dml::{Action, Allocation, Level, ModelId, OomReport, host_failure};
+use crate::dml::{Action, Allocation, Level, LogContext, ModelId, OomReport, host_failure};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Request};
 use crate::ndl::{ChunkSpec, NdlError};
@@ -84,19 +84,17 @@ impl Allocator {
         };
         let channel = self.channel(&spec);
         let category = Category::CONTIGUOUS_SCRATCHPAD_DEVICE;
-        let given = self.try_ask(&spec, channel, category);
-        match given {
-            Ok(given) => Ok(self.enter(&spec, channel, given)),
-            Err(error) if error.errno() == Some(Errno::ENOMEM) => {
-                let want = self.want(&spec, &spec, channel, true);
-                let explanation = self.device.explain_bank(want).map(Box::new);
-                Err(self.refuse(&spec, ceiling(explanation)))
+        let allocated = self.traced(&spec, channel, || {
+            match self.try_ask(&spec, channel, category) {
+                Ok(given) => Ok(self.enter(&spec, channel, given)),
+                Err(error) if error.errno() == Some(Errno::ENOMEM) => {
+                    let want = self.want(&spec, &spec, channel, true);
+                    Err(ceiling(self.device.explain_bank(want).map(Box::new)))
+                }
+                Err(error) => Err(self.refused(&spec, &spec, channel, error)),
             }
-            Err(error) => {
-                let error = self.refused(&spec, &spec, channel, error);
-                Err(self.refuse(&spec, error))
-            }
-        }
+        });
+        allocated.map_err(|error| self.refuse(&spec, error))
     }
 
     pub(crate) fn allocate(&self, spec: &AllocSpec<'_>) -> Result<Dmem, RuntimeError> {
@@ -134,8 +132,10 @@ impl Allocator {
             self.complain(&message, None);
             return Err(RuntimeError::UsageRefused { usage, location });
         };
-        let given = self.place(spec, channel, category)?;
-        Ok(self.enter(spec, channel, given))
+        self.traced(spec, channel, || {
+            let given = self.place(spec, channel, category)?;
+            Ok(self.enter(spec, channel, given))
+        })
     }
 
     /// Asks the driver for an aligned block, or finds an aligned place in a larger one.
@@ -204,7 +204,11 @@ impl Allocator {
             core: self.core,
             category,
         })?;
-        let pa = ndl.physical_address(handle).inspect_err(|_| {
+        let value = self.device.session.config().hbm_init_value;
+        let value = value.filter(|_| spec.location == Location::Device && spec.size_bytes > 0);
+        let filled = value.map_or(Ok(()), |value| ndl.fill(handle, 0, spec.size_bytes, value));
+        let pa = filled.and_then(|()| ndl.physical_address(handle));
+        let pa = pa.inspect_err(|_| {
             // The first error is the one that tells.
             let _ = ndl.free(handle);
         })?;
@@ -239,6 +243,7 @@ impl Allocator {
                     hint: wanted.hint.map(str::to_owned),
                     lnc_size: device.lnc_size(),
                     table: device.dml.table(),
+                    events_file: device.dump_events(),
                     explanation: device.explain_bank(want),
                 };
                 device.session.log_report(&report);
@@ -247,7 +252,10 @@ impl Allocator {
             (Some(Errno::ENOMEM), Location::Host) => {
                 let size_bytes = asked.size_bytes;
                 let explanation = device.explain_host(size_bytes);
-                self.complain(&host_failure(size_bytes), explanation.as_ref());
+                let file = device.dump_events();
+                let lines =
+                    |context: &LogContext| host_failure(size_bytes, file.as_deref(), context);
+                device.session.log_lines(lines, explanation.as_ref());
                 RuntimeError::HostMemory {
                     size_bytes,
                     explanation: explanation.map(Box::new),

@@ -88,12 +88,14 @@ impl Block {
         // Unmap before the memory goes back.
         let mapping = self.mapped().take();
         drop(mapping);
-        // In the books before it is in the pool, where the next one may have it at once: else both
-        // would count, and stay in the peaks.
         let dml = &self.device.dml;
-        dml.record(Action::Free, &self.facts);
-        let freed = self.device.ndl.free(self.handle);
-        let freed = freed.map_err(RuntimeError::from);
+        let freed = self.traced_free(|| {
+            // In the books before it is in the pool, where the next one may have it at once: else
+            // both would count, and stay in the peaks.
+            dml.record(Action::Free, &self.facts);
+            let freed = self.device.ndl.free(self.handle);
+            freed.map_err(RuntimeError::from)
+        });
         if let Err(error) = &freed {
             // It lives on.
             dml.record(Action::Alloc, &self.facts);
@@ -113,6 +115,11 @@ impl Block {
 
     pub(super) fn read(&self, offset_bytes: u64, into: &mut [u8]) -> Result<(), RuntimeError> {
         let range = (offset_bytes, into.len() as u64);
+        self.traced_copy(CopyWay::Out, range, || self.read_range(range, into))
+    }
+
+    fn read_range(&self, range: (u64, u64), into: &mut [u8]) -> Result<(), RuntimeError> {
+        let (offset_bytes, _) = range;
         // On the way out the reference asks first whether to do without the copy buffer, of host
         // memory, too; on the way in it asks first whether it is host memory.
         let (path, copied) = match self.facts.location {
@@ -138,6 +145,11 @@ impl Block {
 
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), RuntimeError> {
         let range = (offset_bytes, bytes.len() as u64);
+        self.traced_copy(CopyWay::In, range, || self.write_range(range, bytes))
+    }
+
+    fn write_range(&self, range: (u64, u64), bytes: &[u8]) -> Result<(), RuntimeError> {
+        let (offset_bytes, _) = range;
         let (path, copied) = match self.facts.location {
             Location::Host => {
                 let copied = self.mapping().and_then(|mapping| {

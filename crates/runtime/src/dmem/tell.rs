@@ -1,15 +1,52 @@
-//! What allocations and copies tell of themselves, as events.
+//! What allocations and copies tell of themselves: events, and events of the reference's trace.
 
+use glia_abi::addr::BusAddr;
 use glia_abi::event::{CopyPath, CopyWay, Event, Ids};
 use glia_abi::handle::Channel;
-use glia_abi::nrt::NrtStatus;
+use glia_abi::mem::Location;
 
-use super::AllocSpec;
 use super::allocator::{Allocator, Owner};
 use super::block::Block;
+use super::{AllocSpec, Dmem};
 use crate::error::RuntimeError;
+use crate::trace::{AllocStart, AllocStop, CopyStart, FreeStart, MemoryEnd, Stop, TraceId};
 
 impl Allocator {
+    /// Does an allocation as an event of a trace, if it is one of device memory.
+    pub(super) fn traced(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        allocate: impl FnOnce() -> Result<Dmem, RuntimeError>,
+    ) -> Result<Dmem, RuntimeError> {
+        if spec.location == Location::Host {
+            return allocate();
+        }
+        let device = &self.device;
+        let start = || AllocStart {
+            device: device.ndl.id(),
+            channel,
+            usage: spec.usage,
+            is_core_hbm: channel == device.ndl.profile().default_channel(self.core),
+            is_aligned: spec.align_bytes > 0,
+        };
+        let stop = |allocated: &Result<Dmem, RuntimeError>| {
+            let facts = allocated.as_ref().ok().map(Dmem::facts);
+            let (usage_bytes, total_bytes) = device.dml.core_bytes(self.core, spec.usage);
+            AllocStop {
+                allocated_bytes: facts.map_or(0, |facts| facts.allocated_bytes),
+                pa: facts.map_or(BusAddr::new(0), |facts| facts.pa),
+                end: MemoryEnd {
+                    status: RuntimeError::status_of(allocated),
+                    usage_bytes,
+                    total_bytes,
+                },
+            }
+        };
+        let session = &device.session;
+        session.traced(TraceId::DeviceAlloc, start, allocate, stop)
+    }
+
     pub(super) fn tell_allocated(&self, block: &Block) {
         self.device.tell(|| {
             let facts = &block.facts;
@@ -51,6 +88,55 @@ impl Allocator {
 }
 
 impl Block {
+    /// Gives memory back as an event of a trace, if it is device memory.
+    pub(super) fn traced_free(
+        &self,
+        free: impl FnOnce() -> Result<(), RuntimeError>,
+    ) -> Result<(), RuntimeError> {
+        let (device, facts) = (&self.device, &self.facts);
+        if facts.location == Location::Host {
+            return free();
+        }
+        let start = || FreeStart {
+            pa: facts.pa,
+            allocated_bytes: facts.allocated_bytes,
+            channel: facts.channel,
+            device: device.ndl.id(),
+        };
+        let stop = |freed: &Result<(), RuntimeError>| {
+            let (usage_bytes, total_bytes) = device.dml.core_bytes(facts.core, facts.usage);
+            MemoryEnd {
+                status: RuntimeError::status_of(freed),
+                usage_bytes,
+                total_bytes,
+            }
+        };
+        let session = &device.session;
+        session.traced(TraceId::DeviceFree, start, free, stop)
+    }
+
+    /// Copies bytes of the program's as an event of a trace. The range is an offset in the
+    /// allocation, and bytes.
+    pub(super) fn traced_copy(
+        &self,
+        way: CopyWay,
+        (offset_bytes, size_bytes): (u64, u64),
+        copy: impl FnOnce() -> Result<(), RuntimeError>,
+    ) -> Result<(), RuntimeError> {
+        let id = match way {
+            CopyWay::In => TraceId::CopyIn,
+            CopyWay::Out => TraceId::CopyOut,
+        };
+        let start = || CopyStart {
+            pa: self.facts.first_byte(),
+            offset_bytes,
+            size_bytes,
+            core: self.facts.core,
+            device: self.device.ndl.id(),
+        };
+        self.device.session.traced(id, start, copy, Stop::of)
+    }
+
     pub(super) fn tell_freed(&self, freed: &Result<(), RuntimeError>) {
         self.device.tell(|| {
             let event = Event::Freed {
@@ -58,7 +144,7 @@ impl Block {
                 allocated_bytes: self.facts.allocated_bytes,
                 location: self.facts.location,
                 usage: self.facts.usage,
-                status: status(freed),
+                status: RuntimeError::status_of(freed),
             };
             (self.ids(), event)
         });
@@ -77,7 +163,7 @@ impl Block {
                 path,
                 offset_bytes,
                 size_bytes,
-                status: status(copied),
+                status: RuntimeError::status_of(copied),
             };
             (self.ids(), event)
         });
@@ -90,13 +176,5 @@ impl Block {
             handle: Some(self.handle),
             ..Ids::default()
         }
-    }
-}
-
-/// What a call that ended so answers.
-fn status(outcome: &Result<(), RuntimeError>) -> NrtStatus {
-    match outcome {
-        Ok(()) => NrtStatus::Success,
-        Err(error) => error.status(),
     }
 }

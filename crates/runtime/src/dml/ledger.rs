@@ -204,6 +204,14 @@ impl Ledger {
         self.models.remove(&id);
     }
 
+    /// Bytes of a core for one use, and for all.
+    pub(super) fn core_bytes(&self, core: CoreId, usage: MemUsage) -> (u64, u64) {
+        let account = self.cores.get(core.index());
+        account.map_or((0, 0), |account| {
+            (account.present.get(usage), account.present.total())
+        })
+    }
+
     /// Who holds what, bank by bank.
     pub(super) fn table(&self, device: DeviceId) -> UsageTable {
         let banks = (0..).zip(&self.channels).map(|(number, level)| {

@@ -5,6 +5,7 @@ use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::mem_usage::MemUsage;
 
 use super::column::Style;
+use super::dump::dumped;
 use super::line::{Level, LogContext};
 use super::list;
 use super::size::printed;
@@ -58,14 +59,16 @@ pub struct OomReport {
     pub lnc_size: u32,
     /// Who holds what, on all of the device.
     pub table: UsageTable,
+    /// Where the events of the device were written; `None` if they were not.
+    pub events_file: Option<String>,
     /// Why there was no room, which the reference does not say; `None` where nobody can look into the
     /// driver.
     pub explanation: Option<Explanation>,
 }
 
 impl OomReport {
-    /// The lines that the reference logs, in its order. (The lines that name files which it writes
-    /// are left out: nothing is written here.)
+    /// The lines that the reference logs, in its order. (It writes more files than that of the
+    /// events, and has a line for each.)
     #[must_use]
     pub fn text(&self, profile: ReportProfile, context: &LogContext) -> String {
         self.lines(Style::short(profile), context)
@@ -80,11 +83,17 @@ impl OomReport {
     fn lines(&self, style: Style, context: &LogContext) -> String {
         let profile = style.profile;
         let error = |function, message: String| context.line(Level::Error, function, message);
-        if profile.is_list() {
-            return error("dmem_alloc_internal", self.old_first_line())
-                + &error("log_dev_mem", self.list(profile));
+        let first = match profile.is_list() {
+            true => self.old_first_line(),
+            false => self.first_line(),
+        };
+        let mut text = error("dmem_alloc_internal", first);
+        if let Some(place) = &self.events_file {
+            text += &error("dml_dump", dumped(place));
         }
-        let mut text = error("dmem_alloc_internal", self.first_line());
+        if profile.is_list() {
+            return text + &error("log_dev_mem", self.list(profile));
+        }
         if self.align_bytes > 0 {
             text += &error("dmem_alloc_internal", ALIGNMENT_REMARK.to_owned());
         }
@@ -151,9 +160,18 @@ pub(super) fn headed(table: &str) -> String {
     format!("{TABLE_HEAD}\n\n{}", table.trim_end())
 }
 
-/// The one line of an allocation that failed for want of host memory.
-pub(crate) fn host_failure(size_bytes: u64) -> String {
-    format!("Failed to allocate HOST memory ({size_bytes} bytes)")
+/// What is logged of an allocation that failed for want of host memory.
+pub(crate) fn host_failure(
+    size_bytes: u64,
+    events_file: Option<&str>,
+    context: &LogContext,
+) -> String {
+    let message = format!("Failed to allocate HOST memory ({size_bytes} bytes)");
+    let mut text = context.line(Level::Error, "dmem_alloc_internal", message);
+    if let Some(place) = events_file {
+        text += &context.line(Level::Error, "dml_dump", dumped(place));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -180,6 +198,7 @@ mod tests {
             hint: None,
             lnc_size: 1,
             table: sample(),
+            events_file: None,
             explanation: None,
         }
     }
@@ -227,6 +246,19 @@ mod tests {
 "
         );
         assert_eq!(text, wanted);
+    }
+
+    #[test]
+    fn the_file_of_events_is_named_behind_the_first_line_in_every_form() {
+        let mut report = report(4, 4 << 20);
+        report.events_file = Some("/tmp/nrt_mem_log_device_0_651a7ca9.csv".to_owned());
+        for profile in [ReportProfile::Sdk2_20, ReportProfile::Runtime2_31] {
+            let text = report.text(profile, &context());
+            assert_eq!(
+                text.lines().nth(1).unwrap(),
+                "2025-May-15 20:58:33.895937 224822:224822 ERROR  TDRV:dml_dump                                Wrote nrt memory alloc debug info to /tmp/nrt_mem_log_device_0_651a7ca9.csv"
+            );
+        }
     }
 
     #[test]

@@ -2,8 +2,6 @@
 
 use glia_abi::errno::Errno;
 use glia_abi::handle::{CoreId, DeviceId, Pid};
-#[cfg(doc)]
-use glia_abi::ioctl::feature;
 use glia_abi::transport::MappingError;
 
 /// Why a call into the driver failed.
@@ -41,13 +39,15 @@ pub enum NdlError {
         /// The driver's newest.
         max: u32,
     },
-    /// The driver lacks features.
-    #[error("{device}: the driver lacks the features {missing:#x}")]
-    Features {
+    /// An old driver, and a number of 4 GiB or more where its form of a command has 32 bits.
+    #[error("{device}: {call} of this driver takes 32-bit sizes and offsets, and {value} is more")]
+    Narrow {
         /// Which device.
         device: DeviceId,
-        /// Bits of [`feature`].
-        missing: u64,
+        /// The command.
+        call: &'static str,
+        /// The size or the offset, in bytes.
+        value: u64,
     },
     /// A generation that this runtime does not know.
     #[error("{device} is of generation {number}, which is not known")]

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use glia_abi::handle::{DeviceId, McHandle};
-use glia_abi::ioctl::{self, wait_handle};
+use glia_abi::ioctl::{self, feature, wait_handle};
 use glia_abi::transport::{Mapping, MappingError};
 
+use super::forms::NEWEST;
 use super::{Device, NdlError};
 
 /// Bytes of a core's copy buffer: two halves.
@@ -27,6 +28,13 @@ pub struct Transfer {
     pub target_offset_bytes: u64,
     /// so many bytes.
     pub size_bytes: u64,
+}
+
+impl Transfer {
+    /// The two handles, as commands have them.
+    fn ends(&self) -> (u64, u64) {
+        (u64::from(self.source.get()), u64::from(self.target.get()))
+    }
 }
 
 /// Names a copy that was started, or says that there is none ([`wait_handle`]).
@@ -110,25 +118,42 @@ impl CopyBuffer {
 }
 
 impl Device {
-    /// Copies between two chunks and waits (`MEM_COPY64`).
+    /// Copies between two chunks and waits (`MEM_COPY64`, `MEM_COPY`).
     ///
     /// # Errors
-    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there.
+    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there;
+    /// [`NdlError::Narrow`].
     pub fn copy(&self, transfer: &Transfer) -> Result<(), NdlError> {
-        let mut arg = ioctl::MemCopy64 {
-            src: u64::from(transfer.source.get()),
-            dst: u64::from(transfer.target.get()),
-            size: transfer.size_bytes,
-            src_offset: transfer.source_offset_bytes,
-            dst_offset: transfer.target_offset_bytes,
-        };
-        self.call(&self.work, ioctl::MEM_COPY64, &mut arg, &mut [])
+        let (src, dst) = transfer.ends();
+        self.newest(&self.forms.copy, 1, |form| {
+            if form == NEWEST {
+                let mut arg = ioctl::MemCopy64 {
+                    src,
+                    dst,
+                    size: transfer.size_bytes,
+                    src_offset: transfer.source_offset_bytes,
+                    dst_offset: transfer.target_offset_bytes,
+                };
+                return self.call(&self.work, ioctl::MEM_COPY64, &mut arg, &mut []);
+            }
+            let word = ioctl::MEM_COPY;
+            let mut arg = ioctl::MemCopy {
+                src,
+                dst,
+                size: self.narrow(word, transfer.size_bytes)?,
+                src_offset: self.narrow(word, transfer.source_offset_bytes)?,
+                dst_offset: self.narrow(word, transfer.target_offset_bytes)?,
+                pad: 0,
+            };
+            self.call(&self.work, word, &mut arg, &mut [])
+        })
     }
 
-    /// Fills a part of a chunk with one value and waits (`MEMSET64`).
+    /// Fills a part of a chunk with one value and waits (`MEMSET64`, `MEMSET`).
     ///
     /// # Errors
-    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there.
+    /// [`NdlError::Call`], with `EINVAL` for a chunk or range that is not there;
+    /// [`NdlError::Narrow`].
     pub fn fill(
         &self,
         handle: McHandle,
@@ -136,37 +161,75 @@ impl Device {
         size_bytes: u64,
         value: u8,
     ) -> Result<(), NdlError> {
-        let mut arg = ioctl::Memset64 {
-            mem_handle: u64::from(handle.get()),
-            offset: offset_bytes,
-            value: value.into(),
-            pad: 0,
-            size: size_bytes,
-        };
-        self.call(&self.work, ioctl::MEMSET64, &mut arg, &mut [])
+        let mem_handle = u64::from(handle.get());
+        self.newest(&self.forms.fill, 1, |form| {
+            if form == NEWEST {
+                let mut arg = ioctl::Memset64 {
+                    mem_handle,
+                    offset: offset_bytes,
+                    value: value.into(),
+                    pad: 0,
+                    size: size_bytes,
+                };
+                return self.call(&self.work, ioctl::MEMSET64, &mut arg, &mut []);
+            }
+            let word = ioctl::MEMSET;
+            let mut arg = ioctl::Memset {
+                mem_handle,
+                offset: offset_bytes,
+                value: value.into(),
+                size: self.narrow(word, size_bytes)?,
+            };
+            self.call(&self.work, word, &mut arg, &mut [])
+        })
     }
 
-    /// Starts a copy between two chunks, and waits for the `previous` one (`MEM_COPY_ASYNC64`).
+    /// Starts a copy between two chunks, and waits for the `previous` one (`MEM_COPY_ASYNC64`,
+    /// `MEM_COPY_ASYNC`). Where the driver can only wait, it is done when this returns.
     ///
     /// # Errors
-    /// [`NdlError::Call`]; the previous copy may then still be in flight.
+    /// [`NdlError::Call`]; the previous copy may then still be in flight. [`NdlError::Narrow`].
     pub fn copy_async(
         &self,
         transfer: &Transfer,
         previous: WaitHandle,
     ) -> Result<WaitHandle, NdlError> {
-        let mut arg = ioctl::MemCopyAsync64 {
-            src: u64::from(transfer.source.get()),
-            dst: u64::from(transfer.target.get()),
-            size: transfer.size_bytes,
-            src_offset: transfer.source_offset_bytes,
-            dst_offset: transfer.target_offset_bytes,
-            pwait: previous.raw(),
-            ..Default::default()
+        if !self.has(feature::ASYNC_DMA) {
+            return self.copy(transfer).map(|()| WaitHandle::Sync);
+        }
+        let (src, dst) = transfer.ends();
+        let pwait = previous.raw();
+        let started = |word, wait: u32| {
+            WaitHandle::of_started(wait).ok_or(self.answer(word, u64::from(wait)))
         };
-        let word = ioctl::MEM_COPY_ASYNC64;
-        self.call(&self.work, word, &mut arg, &mut [])?;
-        WaitHandle::of_started(arg.wait).ok_or(self.answer(word, u64::from(arg.wait)))
+        self.newest(&self.forms.copy_async, 1, |form| {
+            if form == NEWEST {
+                let mut arg = ioctl::MemCopyAsync64 {
+                    src,
+                    dst,
+                    size: transfer.size_bytes,
+                    src_offset: transfer.source_offset_bytes,
+                    dst_offset: transfer.target_offset_bytes,
+                    pwait,
+                    ..Default::default()
+                };
+                let word = ioctl::MEM_COPY_ASYNC64;
+                self.call(&self.work, word, &mut arg, &mut [])?;
+                return started(word, arg.wait);
+            }
+            let word = ioctl::MEM_COPY_ASYNC;
+            let mut arg = ioctl::MemCopyAsync {
+                src,
+                dst,
+                size: self.narrow(word, transfer.size_bytes)?,
+                src_offset: self.narrow(word, transfer.source_offset_bytes)?,
+                dst_offset: self.narrow(word, transfer.target_offset_bytes)?,
+                pwait,
+                ..Default::default()
+            };
+            self.call(&self.work, word, &mut arg, &mut [])?;
+            started(word, arg.wait)
+        })
     }
 
     /// Waits for a copy between two chunks (`MEM_COPY_ASYNC_WAIT`).

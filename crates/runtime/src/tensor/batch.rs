@@ -16,6 +16,7 @@ use super::storage::{Access, Fence, check};
 use crate::dmem::UsedBlock;
 use crate::error::RuntimeError;
 use crate::ndl::{LentBatch, LentOp};
+use crate::trace::{BatchStart, Stop, TraceId};
 
 /// Bytes to write at an offset of a tensor.
 #[derive(Debug, Clone, Copy)]
@@ -75,20 +76,22 @@ pub fn write_batches(batches: &[WriteBatch<'_>], fencing: Fencing) -> Result<(),
     });
     let tensors: Vec<&Tensor> = batches.iter().map(|batch| batch.tensor).collect();
     let copy = BatchCopy::new(&tensors, ranges, Access::Write, fencing)?;
-    if !copy.has_zero_copy() {
-        for batch in batches {
-            for op in batch.ops {
-                batch.tensor.write_unfenced(op.offset_bytes, op.bytes)?;
+    copy.traced(|| {
+        if !copy.has_zero_copy() {
+            for batch in batches {
+                for op in batch.ops {
+                    batch.tensor.write_unfenced(op.offset_bytes, op.bytes)?;
+                }
             }
+            return Ok(());
         }
-        return Ok(());
-    }
-    let lent = batches.iter().map(|batch| {
-        let ops = batch.ops.iter();
-        let ops = ops.map(|op| (op.offset_bytes, Lent::In(op.bytes)));
-        ops.collect::<Vec<_>>()
-    });
-    copy.run(lent)
+        let lent = batches.iter().map(|batch| {
+            let ops = batch.ops.iter();
+            let ops = ops.map(|op| (op.offset_bytes, Lent::In(op.bytes)));
+            ops.collect::<Vec<_>>()
+        });
+        copy.run(lent)
+    })
 }
 
 /// Reads from tensors of one device.
@@ -105,26 +108,30 @@ pub fn read_batches(
     });
     let tensors: Vec<&Tensor> = batches.iter().map(|batch| batch.tensor).collect();
     let copy = BatchCopy::new(&tensors, ranges, Access::Read, fencing)?;
-    if !copy.has_zero_copy() {
-        for batch in batches {
-            for op in batch.ops.iter_mut() {
-                batch.tensor.read_unfenced(op.offset_bytes, op.into)?;
+    copy.traced(|| {
+        if !copy.has_zero_copy() {
+            for batch in batches {
+                for op in batch.ops.iter_mut() {
+                    batch.tensor.read_unfenced(op.offset_bytes, op.into)?;
+                }
             }
+            return Ok(());
         }
-        return Ok(());
-    }
-    let lent = batches.iter_mut().map(|batch| {
-        let ops = batch.ops.iter_mut();
-        let ops = ops.map(|op| (op.offset_bytes, Lent::Out(&mut *op.into)));
-        ops.collect::<Vec<_>>()
-    });
-    copy.run(lent)
+        let lent = batches.iter_mut().map(|batch| {
+            let ops = batch.ops.iter_mut();
+            let ops = ops.map(|op| (op.offset_bytes, Lent::Out(&mut *op.into)));
+            ops.collect::<Vec<_>>()
+        });
+        copy.run(lent)
+    })
 }
 
 /// A batch copy that has been checked: for each batch the block, and where the tensor begins.
 struct BatchCopy {
     blocks: Vec<(UsedBlock, u64)>,
     access: Access,
+    /// What a trace says of it.
+    start: BatchStart,
     _fence: Option<Fence>,
 }
 
@@ -138,8 +145,16 @@ impl BatchCopy {
         for tensor in tensors {
             tensor.session.gate()?;
         }
+        let mut start = BatchStart {
+            batches: tensors.len() as u64,
+            ranges: 0,
+            size_bytes: 0,
+        };
         for (tensor, offset_bytes, size) in ranges {
             check(offset_bytes, size as u64, tensor.size_bytes)?;
+            start.ranges += 1;
+            // Ranges may overlap; each is there as the caller's memory.
+            start.size_bytes = start.size_bytes.saturating_add(size as u64);
         }
         let blocks = tensors.iter().map(|tensor| tensor.device_block());
         let blocks: Vec<_> = blocks.collect::<Result<_, _>>()?;
@@ -157,8 +172,22 @@ impl BatchCopy {
         Ok(Self {
             blocks,
             access,
+            start,
             _fence: fence,
         })
+    }
+
+    /// Copies as an event of a trace.
+    fn traced(&self, copy: impl FnOnce() -> Result<(), RuntimeError>) -> Result<(), RuntimeError> {
+        let Some((block, _)) = self.blocks.first() else {
+            return copy();
+        };
+        let id = match self.access {
+            Access::Write => TraceId::TensorWriteBatch,
+            Access::Read => TraceId::TensorReadBatch,
+        };
+        let session = &block.device().session;
+        session.traced(id, || self.start, copy, Stop::of)
     }
 
     fn has_zero_copy(&self) -> bool {

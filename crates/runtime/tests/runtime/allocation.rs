@@ -15,7 +15,7 @@ use glia_runtime::dml::Action;
 use glia_runtime::{AllocSpec, Core, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor};
 use proptest::prelude::*;
 
-use crate::fake::{DEVICE, Fake, core, open};
+use crate::fake::{Command, DEVICE, Fake, core, open, open_with};
 
 /// One for each core of V3.
 const COPY_BUFFERS: usize = 8;
@@ -46,12 +46,6 @@ fn a_device_has_a_copy_buffer_for_each_core_until_it_is_closed() {
 
 #[test]
 fn a_driver_that_does_not_fit_is_refused_and_everything_closed() {
-    let old = Fake::new(Arch::V3);
-    old.state().features = ioctl::feature::ASYNC_DMA;
-    assert_eq!(
-        try_open(&old, 0).err().unwrap().to_string(),
-        "nd 0: the driver lacks the features 0x50"
-    );
     let new = Fake::new(Arch::V3);
     new.state().version_min = 12;
     assert_eq!(
@@ -66,7 +60,7 @@ fn a_driver_that_does_not_fit_is_refused_and_everything_closed() {
     assert_eq!(status(try_open(&unmapped, 0)), NrtStatus::Failure);
     assert_eq!(status(try_open(&unmapped, 1)), NrtStatus::Failure);
 
-    for fake in [old, new, full, unmapped] {
+    for fake in [new, full, unmapped] {
         assert_eq!(fake.live_chunks(), 0);
         assert_eq!(fake.state().open, []);
     }
@@ -182,6 +176,42 @@ fn refusals_of_the_driver_become_statuses_and_leave_nothing() {
         refuse(&device, ioctl::MEM_GET_PA, Errno::EINVAL),
         (NrtStatus::Failure, false, 0)
     );
+}
+
+#[test]
+fn memory_begins_with_the_value_that_the_runtime_is_told() {
+    let fake = Fake::new(Arch::V3);
+    let config = RuntimeConfig {
+        hbm_init_value: Some(0xa5),
+        ..RuntimeConfig::default()
+    };
+    let (runtime, _) = open_with(&fake, config);
+    let spec = AllocSpec::device(5000, MemUsage::Tensor);
+    let dmem = runtime.allocate(core(0), &spec).unwrap();
+    let host = AllocSpec {
+        location: Location::Host,
+        ..spec
+    };
+    let host = runtime.allocate(core(0), &host).unwrap();
+    let nothing = AllocSpec::device(0, MemUsage::Tensor);
+    runtime.allocate(core(0), &nothing).unwrap();
+
+    let fill = Command::Fill {
+        offset: 0,
+        size: 5000,
+        value: 0xa5,
+    };
+    assert_eq!(fake.take_commands(), [fill]);
+    let (mut first, mut last, mut of_host) = ([0], [0], [1]);
+    dmem.read(0, &mut first).unwrap();
+    dmem.read(4999, &mut last).unwrap();
+    host.read(0, &mut of_host).unwrap();
+    assert_eq!((first, last, of_host), ([0xa5], [0xa5], [0]));
+
+    let live = fake.live_chunks();
+    fake.fail(ioctl::MEMSET64, 0, Errno::EIO);
+    assert_eq!(status(runtime.allocate(core(0), &spec)), NrtStatus::Failure);
+    assert_eq!(fake.live_chunks(), live);
 }
 
 #[test]

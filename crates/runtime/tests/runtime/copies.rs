@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
+use glia_abi::handle::{Channel, CoreId};
 use glia_abi::ioctl::{self, feature};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::transport::Transport;
+use glia_abi::usage::Category;
 use glia_runtime::ndl::{ChunkSpec, Device, Transfer};
 use glia_runtime::{AllocSpec, Dmem, Runtime, RuntimeConfig};
 use proptest::prelude::*;
@@ -285,6 +287,166 @@ fn a_runtime_that_is_told_so_copies_by_the_callers_pages_where_the_driver_can() 
             .iter()
             .all(|one| matches!(one, Command::Start { .. }))
     );
+}
+
+/// A write, a copy, a fill and reads of tensors, an aligned block, and copies of user memory, each
+/// right only if every size and offset is.
+fn exercise(fake: &Arc<Fake>) {
+    let (runtime, _) = open(fake);
+    let (source, target) = (tensor(&runtime, 70_000), tensor(&runtime, 70_000));
+    let data = pattern(50_000);
+    source.write(3, &data).unwrap();
+    let mut back = vec![0; data.len()];
+    source.read(3, &mut back).unwrap();
+    assert!(back == data);
+    target.write(100, &data).unwrap();
+    target.fill(100, 10, 9).unwrap();
+    target.read(100, &mut back).unwrap();
+    assert!(back[..10] == [9; 10] && back[10..] == data[10..]);
+    let aligned = AllocSpec {
+        align_bytes: 1 << 20,
+        ..AllocSpec::device(5000, MemUsage::Weight)
+    };
+    let aligned = runtime.allocate(core(0), &aligned).unwrap();
+    assert_eq!(aligned.pa().get() % (1 << 20), 0);
+
+    let transport = Arc::clone(fake) as Arc<dyn Transport>;
+    let device = Device::open(transport, DEVICE).unwrap();
+    let chunk = || {
+        device.allocate(&ChunkSpec {
+            size_bytes: 8192,
+            align_bytes: 0,
+            location: Location::Device,
+            channel: Channel::new(0),
+            core: CoreId::new(0),
+            category: Category::TENSORS_DEVICE,
+        })
+    };
+    let (from, to) = (chunk().unwrap(), chunk().unwrap());
+    device.buf_write(from, 4000, &data[..300]).unwrap();
+    let transfer = Transfer {
+        source: from,
+        source_offset_bytes: 4000,
+        target: to,
+        target_offset_bytes: 1,
+        size_bytes: 300,
+    };
+    device.copy(&transfer).unwrap();
+    device.buf_read(to, 1, &mut back[..300]).unwrap();
+    assert!(back[..300] == data[..300]);
+}
+
+/// The newest form of each command that has older ones.
+const NEWEST: [u32; 5] = [
+    ioctl::MEM_ALLOC_V2MT64,
+    ioctl::MEM_COPY64,
+    ioctl::MEM_COPY_ASYNC64,
+    ioctl::MEMSET64,
+    ioctl::MEM_BUF_COPY64,
+];
+
+/// A driver of these features that answers `errno` to these words.
+fn old(features: u64, lacks: &[u32], errno: Errno) -> Arc<Fake> {
+    let fake = Fake::new(Arch::V3);
+    fake.state().features = features;
+    fake.state().lacks = (lacks.to_vec(), errno);
+    fake
+}
+
+#[test]
+fn an_older_driver_is_asked_in_the_forms_that_it_has() {
+    for errno in [Errno::EINVAL, Errno::ENOTTY] {
+        // Before the 64-bit forms.
+        let middle = feature::ASYNC_DMA | feature::MEM_ALLOC_TYPE;
+        let fake = old(middle, &NEWEST, errno);
+        exercise(&fake);
+        let sent = std::mem::take(&mut fake.state().forms);
+        for word in [
+            ioctl::MEM_ALLOC_V2MT,
+            ioctl::MEM_COPY,
+            ioctl::MEM_COPY_ASYNC,
+            ioctl::MEMSET,
+            ioctl::MEM_BUF_COPY,
+        ] {
+            assert!(sent.contains(&word), "{word:#x}");
+        }
+        assert!(!sent.contains(&ioctl::MEM_ALLOC_V2));
+        // Two devices were opened, and each was asked once until it was known.
+        let asked = |wanted: u32| sent.iter().filter(|word| **word == wanted).count();
+        assert_eq!(NEWEST.map(asked), [2, 1, 1, 1, 1]);
+
+        // The oldest: no alignment, no category, no copy that is not waited for, and a question for
+        // features that it does not know.
+        let lacks = [
+            &NEWEST[..],
+            &[ioctl::MEM_ALLOC_V2MT, ioctl::MEM_ALLOC_V2],
+            &[ioctl::MEM_COPY_ASYNC, ioctl::DRIVER_INFO_GET],
+        ];
+        let fake = old(u64::MAX, &lacks.concat(), errno);
+        exercise(&fake);
+        let sent = std::mem::take(&mut fake.state().forms);
+        assert!(sent.contains(&ioctl::MEM_ALLOC) && sent.contains(&ioctl::MEM_COPY));
+        assert!(!sent.contains(&ioctl::MEM_COPY_ASYNC));
+    }
+}
+
+#[test]
+fn a_driver_that_only_does_not_say_that_it_is_new_is_asked_in_the_newest_forms() {
+    let fake = old(feature::ASYNC_DMA, &[], Errno::EINVAL);
+    exercise(&fake);
+    let sent = std::mem::take(&mut fake.state().forms);
+    assert!(NEWEST.iter().all(|word| sent.contains(word)));
+    assert!(!sent.contains(&ioctl::MEM_ALLOC_V2MT) && !sent.contains(&ioctl::MEM_COPY));
+}
+
+#[test]
+fn beyond_4_gib_an_older_driver_is_not_asked() {
+    const FOUR_GIB: u64 = 4 << 30;
+    let middle = feature::ASYNC_DMA | feature::MEM_ALLOC_TYPE;
+    let fake = old(middle, &NEWEST, Errno::EINVAL);
+    let (runtime, _) = open(&fake);
+    let kv = tensor(&runtime, FOUR_GIB + 4096);
+    kv.write(FOUR_GIB - 4096, &[1; 4096]).unwrap();
+    kv.fill(FOUR_GIB - 1, 1, 2).unwrap();
+    let mut back = [0; 2];
+    kv.read(FOUR_GIB - 2, &mut back).unwrap();
+    assert_eq!(back, [1, 2]);
+    fake.state().forms.clear();
+
+    let refused = [
+        (kv.write(FOUR_GIB, &[1]), "MEM_COPY_ASYNC"),
+        (kv.read(FOUR_GIB, &mut [0]), "MEM_COPY_ASYNC"),
+        (kv.fill(0, FOUR_GIB, 0), "MEMSET"),
+    ];
+    for (result, call) in refused {
+        let message = format!(
+            "nd 0: {call} of this driver takes 32-bit sizes and offsets, and 4294967296 is more"
+        );
+        assert_eq!(result.unwrap_err().to_string(), message);
+    }
+    assert_eq!(fake.state().forms, [0; 0]);
+}
+
+#[test]
+fn a_refusal_of_every_form_is_the_newest_forms_and_changes_nothing() {
+    let fake = old(feature::ASYNC_DMA, &[ioctl::MEMSET], Errno::EINVAL);
+    let (runtime, _) = open(&fake);
+    let dmem = tensor(&runtime, 5000);
+    for errno in [Errno::EINVAL, Errno::ENOTTY] {
+        fake.fail(ioctl::MEMSET64, 0, errno);
+        let error = dmem.fill(0, 10, 7).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("nd 0: MEMSET64 answered {errno}")
+        );
+    }
+    dmem.fill(0, 10, 7).unwrap();
+    // Now that it is known, nothing else is tried.
+    fake.state().forms.clear();
+    fake.fail(ioctl::MEMSET64, 0, Errno::EINVAL);
+    assert!(dmem.fill(0, 10, 7).is_err());
+    dmem.fill(0, 10, 7).unwrap();
+    assert_eq!(fake.state().forms, [ioctl::MEMSET64]);
 }
 
 proptest! {

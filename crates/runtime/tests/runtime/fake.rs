@@ -95,6 +95,10 @@ pub(crate) struct State {
     pub(crate) host_room: u64,
     pub(crate) channel_room: Vec<u64>,
     pub(crate) features: u64,
+    /// Words that it does not know, and what it answers to them.
+    pub(crate) lacks: (Vec<u32>, Errno),
+    /// Words of commands that have several forms, as they came.
+    pub(crate) forms: Vec<u32>,
     /// Bytes of each channel's contiguous scratchpad, which grows down from [`SCRATCHPAD_END`].
     pub(crate) scratchpads: Vec<u64>,
     /// Scratchpad pages that came back out of turn.
@@ -125,6 +129,8 @@ impl Fake {
             host_room: 1 << 30,
             channel_room: vec![profile.region_size_bytes; profile.region_bases.len()],
             features: feature::ASYNC_DMA | feature::MEM_ALLOC_TYPE | feature::MEM_ALLOC64,
+            lacks: (Vec::new(), Errno::EINVAL),
+            forms: Vec::new(),
             scratchpads: vec![0; profile.region_bases.len()],
             out_of_turn: 0,
             version_min: profile.compatible_versions.0,
@@ -242,6 +248,49 @@ impl State {
         };
         self.chunks.insert(handle, chunk);
         Ok(handle)
+    }
+
+    /// An older form of an allocation in the newest.
+    fn widened(word: u32, bytes: &mut [u8]) -> ioctl::MemAllocV2Mt64 {
+        let wide = ioctl::MemAllocV2Mt64::default();
+        match word {
+            ioctl::MEM_ALLOC => {
+                let arg: &mut ioctl::MemAlloc = arg(bytes);
+                ioctl::MemAllocV2Mt64 {
+                    size: arg.size,
+                    host_memory: arg.host_memory,
+                    dram_channel: arg.dram_channel,
+                    nc_id: arg.nc_id,
+                    mem_handle: arg.mem_handle,
+                    ..wide
+                }
+            }
+            ioctl::MEM_ALLOC_V2 => {
+                let arg: &mut ioctl::MemAllocV2 = arg(bytes);
+                ioctl::MemAllocV2Mt64 {
+                    size: arg.size,
+                    align: arg.align,
+                    host_memory: arg.host_memory,
+                    dram_channel: arg.dram_channel,
+                    nc_id: arg.nc_id,
+                    mem_handle: arg.mem_handle,
+                    ..wide
+                }
+            }
+            _ => {
+                let arg: &mut ioctl::MemAllocV2Mt = arg(bytes);
+                ioctl::MemAllocV2Mt64 {
+                    size: arg.size,
+                    align: arg.align,
+                    host_memory: arg.host_memory,
+                    dram_channel: arg.dram_channel,
+                    nc_id: arg.nc_id,
+                    mem_type: arg.mem_type,
+                    mem_handle: arg.mem_handle,
+                    ..wide
+                }
+            }
+        }
     }
 
     fn free(&mut self, handle: u64) -> Result<(), Errno> {
@@ -476,7 +525,60 @@ impl Transport for Fake {
         if !matches!(word, ioctl::MEM_COPY_ASYNC64 | ioctl::MEM_COPY_ASYNC_WAIT) {
             state.fails(word)?;
         }
+        if ioctl::forms(word).len() > 1 || word == ioctl::MEM_ALLOC {
+            state.forms.push(word);
+        }
+        if state.lacks.0.contains(&word) {
+            return Err(state.lacks.1);
+        }
         match word {
+            ioctl::MEM_ALLOC | ioctl::MEM_ALLOC_V2 | ioctl::MEM_ALLOC_V2MT => {
+                let wide = State::widened(word, bytes);
+                let handle = state.allocate(&wide)?;
+                lent(buffers, wide.mem_handle)?.copy_from_slice(&handle.to_ne_bytes());
+            }
+            ioctl::MEM_COPY => {
+                let arg: &mut ioctl::MemCopy = arg(bytes);
+                state.move_bytes(&ioctl::MemCopyAsync64 {
+                    src: arg.src,
+                    dst: arg.dst,
+                    size: arg.size.into(),
+                    src_offset: arg.src_offset.into(),
+                    dst_offset: arg.dst_offset.into(),
+                    ..Default::default()
+                })?;
+            }
+            ioctl::MEM_COPY_ASYNC => {
+                let arg: &mut ioctl::MemCopyAsync = arg(bytes);
+                let mut wide = ioctl::MemCopyAsync64 {
+                    src: arg.src,
+                    dst: arg.dst,
+                    size: arg.size.into(),
+                    src_offset: arg.src_offset.into(),
+                    dst_offset: arg.dst_offset.into(),
+                    pwait: arg.pwait,
+                    ..Default::default()
+                };
+                state.start(&mut wide)?;
+                arg.wait = wide.wait;
+            }
+            ioctl::MEMSET => {
+                let arg: &mut ioctl::Memset = arg(bytes);
+                let chunk = state.chunk(arg.mem_handle)?;
+                let bytes = vec![arg.value as u8; arg.size as usize];
+                put(&chunk.bytes, arg.offset, &bytes);
+            }
+            ioctl::MEM_BUF_COPY => {
+                let arg: &mut ioctl::MemBufCopy = arg(bytes);
+                let chunk = state.chunk(arg.mem_handle)?;
+                match arg.copy_to_mem_handle {
+                    0 => get(&chunk.bytes, arg.offset.into(), lent(buffers, arg.buffer)?),
+                    _ => {
+                        let from: Vec<u8> = array(buffers, arg.buffer, arg.size)?;
+                        put(&chunk.bytes, arg.offset.into(), &from);
+                    }
+                }
+            }
             ioctl::COMPATIBLE_VERSION => {
                 *arg(bytes) = ioctl::CompatibleVersion {
                     max: self.profile.compatible_versions.1,

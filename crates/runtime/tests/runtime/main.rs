@@ -14,6 +14,8 @@ mod allocation;
 mod copies;
 mod events;
 mod fake;
+mod ledger;
 mod reports;
 mod scratchpads;
 mod tensors;
+mod traces;

@@ -1,13 +1,14 @@
 //! The report of an allocation that fails, letter by letter and as data.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 
 use glia_abi::arch::Arch;
 use glia_abi::handle::{Channel, CoreId};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::{Aggregate, MemUsage};
 use glia_abi::transport::Transport;
-use glia_runtime::dml::{Log, ReportProfile};
+use glia_runtime::dml::{Dump, Log, ReportProfile};
 use glia_runtime::{AllocSpec, Dmem, Runtime, RuntimeConfig};
 
 use crate::fake::{DEVICE, Fake, Kept, core, open, open_with};
@@ -324,4 +325,94 @@ fn the_report_names_the_size_of_a_logical_core() {
         (of(Arch::V3, 2), of(Arch::V3, 0), of(Arch::V2, 2)),
         (2, 1, 1)
     );
+}
+
+/// Keeps files, or refuses them.
+#[derive(Default)]
+struct Files {
+    is_full: bool,
+    kept: Mutex<Vec<(String, String)>>,
+}
+
+impl Dump for Files {
+    fn unix_time_s(&self) -> u64 {
+        0x651a_7ca9
+    }
+
+    fn write(&self, file_name: &str, text: &str) -> io::Result<String> {
+        if self.is_full {
+            return Err(io::Error::other("the disk is full"));
+        }
+        let file = (file_name.to_owned(), text.to_owned());
+        self.kept.lock().unwrap().push(file);
+        Ok(format!("/kept/{file_name}"))
+    }
+}
+
+/// What is logged and what is kept when device memory and then host memory run out.
+fn dumped(files: Files, oom_log: bool) -> (Vec<String>, Vec<(String, String)>, Option<String>) {
+    let fake = Fake::new(Arch::V3);
+    let files = Arc::new(files);
+    let config = RuntimeConfig {
+        dump: Some(Arc::clone(&files) as Arc<dyn Dump>),
+        oom_log,
+        ..RuntimeConfig::default()
+    };
+    let (runtime, log) = open_with(&fake, config);
+    let _held = runtime.allocate(core(2), &AllocSpec::device(5000, MemUsage::Tensor));
+    let device = AllocSpec::device(25 << 30, MemUsage::Weight);
+    let error = runtime.allocate(core(2), &device).err().unwrap();
+    let host = AllocSpec {
+        location: Location::Host,
+        ..AllocSpec::device(2 << 30, MemUsage::DmaRing)
+    };
+    assert!(runtime.allocate(core(2), &host).is_err());
+    let place = error.oom().unwrap().events_file.clone();
+    let kept = std::mem::take(&mut *files.kept.lock().unwrap());
+    (log.take(), kept, place)
+}
+
+#[test]
+fn events_go_to_a_file_that_the_log_names_when_memory_runs_out() {
+    const NAME: &str = "nrt_mem_log_device_0_651a7ca9.csv";
+    let (writes, kept, place) = dumped(Files::default(), true);
+
+    assert_eq!(writes.len(), 2);
+    let line = format!(
+        "dml_dump                                Wrote nrt memory alloc debug info to /kept/{NAME}"
+    );
+    for write in &writes {
+        let second = write.lines().nth(1).unwrap();
+        assert!(second.ends_with(&line), "{second}");
+    }
+    assert_eq!(place.unwrap(), format!("/kept/{NAME}"));
+    assert_eq!(kept.len(), 2);
+    for (name, text) in &kept {
+        assert_eq!(name, NAME);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[1].starts_with("ALLOC,DEVICE,TENSOR,1,,2,5000,"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_a_line_and_no_file_is_wanted_without_the_report() {
+    let full = Files {
+        is_full: true,
+        ..Files::default()
+    };
+    let (writes, _, place) = dumped(full, true);
+    assert_eq!((writes.len(), place), (4, None));
+    let line = "Failed to write nrt memory alloc debug info to nrt_mem_log_device_0_651a7ca9.csv: the disk is full\n";
+    for pair in writes.chunks(2) {
+        assert!(pair[0].ends_with(line), "{}", pair[0]);
+        assert!(!pair[1].contains("dml_dump"), "{}", pair[1]);
+    }
+    assert!(writes[3].ends_with("Failed to allocate HOST memory (2147483648 bytes)\n"));
+
+    let (writes, kept, place) = dumped(Files::default(), false);
+    assert_eq!((writes.len(), kept.len(), place), (1, 0, None));
 }

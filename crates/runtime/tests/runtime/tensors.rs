@@ -17,7 +17,7 @@ use glia_runtime::tensor::{
 };
 use glia_runtime::{AllocSpec, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor, TensorSet};
 
-use crate::fake::{Command, DEVICE, Fake, buffer, core, open};
+use crate::fake::{Command, DEVICE, Fake, buffer, core, open, open_with};
 
 /// One for each core of V3.
 const COPY_BUFFERS: usize = 8;
