@@ -165,6 +165,34 @@ impl<T> SleepLock<T> {
         }
     }
 
+    /// Takes the lock, unless `gives_up` says so while somebody else has it. Whoever makes it say so
+    /// [lets waiters look](Self::let_waiters_look) then.
+    pub fn lock_unless<'a>(
+        &'a self,
+        sched: &'a dyn Sched,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Option<SleepGuard<'a, T>> {
+        if let Ok(guard) = self.poll_lock(sched) {
+            return Some(guard);
+        }
+        let mut taken = None;
+        let mut look = || match self.poll_lock(sched) {
+            Ok(guard) => {
+                taken = Some(guard);
+                Poll::Done
+            }
+            Err(_) if gives_up() => Poll::Never,
+            Err(_) => Poll::Pending,
+        };
+        sched.block(self.on, &mut look, None);
+        taken
+    }
+
+    /// Lets those who wait for the lock look whether they give up.
+    pub fn let_waiters_look(&self, sched: &dyn Sched) {
+        sched.wake(self.on);
+    }
+
     /// Takes the lock if it is free, without waiting.
     ///
     /// # Errors

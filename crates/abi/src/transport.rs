@@ -109,7 +109,8 @@ pub trait Transport: Send + Sync {
     fn insight(&self, device: DeviceId) -> Option<PoolSnapshot>;
 
     /// Which process has claimed a core; `None` if nobody has, nobody can look inside (a real node),
-    /// or there is no such core.
+    /// or there is no such core. Cores count from the device's first one through the machine, as in a
+    /// claim.
     fn core_holder(&self, device: DeviceId, core: CoreId) -> Option<Pid> {
         let _ = (device, core);
         None

@@ -140,6 +140,11 @@ impl CoreInit {
         answer.unwrap_or_else(|| Ok(take(&mut self.lock()[core.index()])))
     }
 
+    /// Lets those who wait for their turn look whether they are to end.
+    pub(crate) fn let_waiters_look(&self, sched: &dyn Sched) {
+        sched.wake(self.on);
+    }
+
     /// What the process is at has failed.
     pub(crate) fn forget(&self, sched: &dyn Sched, process: Pid) {
         let mut is_changed = false;

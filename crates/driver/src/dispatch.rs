@@ -23,7 +23,7 @@ type Handler = fn(&Call<'_>) -> Result<(), Errno>;
 
 /// Answers a command.
 pub(crate) fn answer(call: &Call<'_>, mode: OpenMode) -> Result<i32, Errno> {
-    let known = entry(call.word).ok_or(Errno::EINVAL)?;
+    let known = command_of(call.word).ok_or(Errno::EINVAL)?;
     if !mode.is_free_access()
         && known.gate == Gate::Attached
         && call.device.memory.open_count(call.caller.pid) == 0
@@ -40,7 +40,7 @@ pub(crate) fn answer(call: &Call<'_>, mode: OpenMode) -> Result<i32, Errno> {
 
 /// How a command word is taken, for the trace.
 pub(crate) fn class(word: u32, mode: OpenMode) -> CommandClass {
-    match entry(word) {
+    match command_of(word) {
         None => CommandClass::Unknown,
         Some(known) if !is_reached_by(known.lane, mode) => CommandClass::WrongLane,
         Some(known) if handler(known.word).is_some() => CommandClass::Built,
@@ -48,12 +48,13 @@ pub(crate) fn class(word: u32, mode: OpenMode) -> CommandClass {
     }
 }
 
-/// What the table says of a word.
+/// The command that the driver takes a word for; `None` if it knows none.
 ///
 /// Some commands are known by number and size alone, whatever direction and type the word has, and
 /// two by their number, since they look at the size themselves (driver 2.27): of these, what the table says of the
 /// form that it has.
-fn entry(word: u32) -> Option<&'static word::Command> {
+#[must_use]
+pub fn command_of(word: u32) -> Option<&'static word::Command> {
     word::command(word).or_else(|| {
         let by_size = [
             word::MEM_MC_GET_INFO,
@@ -206,11 +207,11 @@ mod tests {
         ];
         for known in known {
             for other in [known ^ 1 << 31, known ^ 1 << 30, known ^ 0x100] {
-                assert_eq!(entry(other).unwrap().word, known, "{other:#x}");
+                assert_eq!(command_of(other).unwrap().word, known, "{other:#x}");
             }
-            assert!(entry(known ^ 4 << 16).is_none());
+            assert!(command_of(known ^ 4 << 16).is_none());
         }
-        assert!(entry(word::MEM_COPY64 ^ 1 << 30).is_none());
+        assert!(command_of(word::MEM_COPY64 ^ 1 << 30).is_none());
     }
 
     #[test]

@@ -19,7 +19,8 @@
 //!
 //! **Locks.** One for each device, the *door*: opening and closing happen one at a time, so that
 //! which close is a process's last one is settled, and what it ends is ended, before anybody opens
-//! the device again. It is held across the waits of a close. Commands do not meet it: the table of
+//! the device again. It is held across the waits of a close but for those for resets, and whoever
+//! opens gives up if its process is to end. Commands do not meet it: the table of
 //! files is read without a lock, those of mappings and of core claims have their own, and each
 //! device's memory and rings have theirs. A command that does nothing takes none.
 //!
@@ -38,7 +39,7 @@ use glia_abi::fault::Faults;
 use glia_abi::handle::{CoreId, DeviceId, FileId, Pid};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::port::{HostMemory, MachineMemory, Port};
-use glia_abi::sched::{Sched, SleepLock};
+use glia_abi::sched::{Sched, SleepGuard, SleepLock};
 use glia_abi::transport::{Caller, OpenMode};
 
 use crate::chunk::{Chunk, ChunkRef};
@@ -139,7 +140,8 @@ impl Driver {
     }
 
     /// Opens a device. Any mode but write-only attaches the process to it, and waits while the whole
-    /// device is being reset, and for a close of it that is under way.
+    /// device is being reset, and while a close of it ends what its process has under way. A reset of
+    /// cores is not waited for, neither here nor behind a close that does.
     ///
     /// # Errors
     /// `ENOENT` if there is no such device, `EINTR` if the process is to end meanwhile, `EINVAL` if
@@ -160,7 +162,7 @@ impl Driver {
             device: number,
             mode,
         };
-        let _for_caller = device.work_for(caller, None);
+        let _for_caller = device.work_for(caller.pid, None);
         if !mode.is_free_access() {
             match device.dma.await_device(caller.killed) {
                 ResetOutcome::Done => {}
@@ -169,12 +171,11 @@ impl Driver {
             }
         }
         let id = self.files.open(file).ok_or(Errno::EMFILE)?;
-        if !mode.is_free_access() {
-            let _door = device.door.lock(&*self.sched);
-            if let Err(refused) = device.memory.open(caller.pid) {
-                self.files.close(id);
-                return Err(refused.into());
-            }
+        if !mode.is_free_access()
+            && let Err(refused) = self.attach(device, caller)
+        {
+            self.files.close(id);
+            return Err(refused);
         }
         self.tell(&device.ids(caller), &Event::Opened);
         Ok(id)
@@ -194,7 +195,7 @@ impl Driver {
     ) -> Result<i32, Errno> {
         self.sched.pause();
         let (device, mode) = self.file(file)?;
-        let _for_caller = device.work_for(caller, Some(word));
+        let _for_caller = device.work_for(caller.pid, Some(word));
         let call = Call {
             driver: self,
             device,
@@ -233,13 +234,13 @@ impl Driver {
         if mode.is_free_access() {
             return Err(Errno::EACCES);
         }
-        let _for_caller = device.work_for(caller, None);
+        let _for_caller = device.work_for(caller.pid, None);
         let size_bytes = mmap::page_range(offset, size_bytes)?;
         let found = device.find_for_process(BusAddr::new(offset));
-        let pin = found
+        let mut pin = found
             .and_then(|(chunk, _)| device.memory.pin_owned(chunk).ok())
             .ok_or(Errno::EPERM)?;
-        mmap::check_length(&pin, size_bytes)?;
+        mmap::check_length(&mut pin, size_bytes)?;
         let at = pin.record().at();
         let writable = mode == OpenMode::ReadWrite && mmap::may_write(&pin, caller.pid);
         let map = self.mappings.add(device.id, caller.pid, pin);
@@ -262,12 +263,16 @@ impl Driver {
         self.mappings.life(map)
     }
 
-    /// A process has gone, and its address space with it. Comes after the close of its descriptors,
-    /// and ends what it had without being attached: its mappings, model locks, unfinished
-    /// initialisations and entries in datastores. (The reference ends these at the flush of an
-    /// attached process alone: divergence `unattached-process`.)
+    /// A process has gone, and its address space with it. Comes after the close of its descriptors
+    /// and of its last call, and ends what it had without being attached: its queues, copies and
+    /// scrubs, its mappings, model locks, unfinished initialisations and entries in datastores. (The
+    /// reference ends these at the flush of an attached process alone: divergence
+    /// `unattached-process`.) Another process may keep the files open by which it took them.
     pub fn exit(&self, process: Pid) {
         for device in &self.devices {
+            let _for_process = device.work_for(process, None);
+            let _door = device.door.lock(&*self.sched);
+            device.end_dma(process);
             device.forget(&*self.sched, process);
         }
         self.mappings.remove_all(process);
@@ -287,16 +292,11 @@ impl Driver {
         let Ok((device, mode)) = self.file(file) else {
             return;
         };
-        let _for_caller = device.work_for(caller, None);
+        let _for_caller = device.work_for(caller.pid, None);
         if mode.is_free_access() {
             self.claims.unmark_all(caller.pid);
         } else {
-            let _door = device.door.lock(&*self.sched);
-            let opens = device.memory.open_count(caller.pid);
-            if opens == 1 {
-                // Whatever comes of them.
-                let _ = device.dma.await_reset(None, &|| false);
-            }
+            let (_door, opens) = self.door_to_close(device, caller.pid);
             if opens <= 1 {
                 // Queues first: nothing may be written into chunks that are about to go.
                 device.end_dma(caller.pid);
@@ -324,7 +324,7 @@ impl Driver {
         let Some(device) = self.devices.get(device as usize) else {
             return;
         };
-        let _for_caller = device.work_for(caller, None);
+        let _for_caller = device.work_for(caller.pid, None);
         if !mode.is_free_access() {
             let _door = device.door.lock(&*self.sched);
             // What it began after it had detached, from a copy of the descriptor or while another
@@ -339,6 +339,14 @@ impl Driver {
                 device.datastore.clear();
             }
             self.tell_gone(device, &gone);
+        }
+    }
+
+    /// Lets all calls look whether their process is to end: a wait that this may end does then, with
+    /// `EINTR`. Comes after [`Caller::killed`] has begun to say so.
+    pub fn let_waiters_look(&self) {
+        for device in &self.devices {
+            device.let_waiters_look(&*self.sched);
         }
     }
 
@@ -362,14 +370,11 @@ impl Driver {
         Some(&known.dma)
     }
 
-    /// Which process has claimed a core; `None` if nobody has, or there is no such core.
+    /// Which process has claimed a core; `None` if nobody has, or there is no such core. Cores count
+    /// from the device's first one, as in a claim: behind its own come those of the next device.
     #[must_use]
     pub fn core_holder(&self, device: DeviceId, core: CoreId) -> Option<Pid> {
         let known = self.devices.iter().find(|known| known.id == device)?;
-        let cores = known.memory.config().layout.profile().cores;
-        if core.get() >= cores {
-            return None;
-        }
         self.claims.holder(known.first_core(), core.get())
     }
 
@@ -458,6 +463,31 @@ impl Driver {
         Ok((device, mode))
     }
 
+    /// Attaches a process that opens a device.
+    fn attach(&self, device: &Device, caller: &Caller<'_>) -> Result<(), Errno> {
+        let door = device.door.lock_unless(&*self.sched, caller.killed);
+        let _door = door.ok_or(Errno::EINTR)?;
+        device.memory.open(caller.pid)?;
+        Ok(())
+    }
+
+    /// Takes a device's door for a close, with how often the process has the device open. If this is
+    /// its last close, resets have been waited for, whatever comes of them; not behind the door, since
+    /// nobody else has to.
+    fn door_to_close<'a>(&'a self, device: &'a Device, process: Pid) -> (SleepGuard<'a, ()>, u32) {
+        let mut has_waited = false;
+        loop {
+            let door = device.door.lock(&*self.sched);
+            let opens = device.memory.open_count(process);
+            if opens != 1 || has_waited {
+                return (door, opens);
+            }
+            drop(door);
+            let _ = device.dma.await_reset(None, &|| false);
+            has_waited = true;
+        }
+    }
+
     fn tell(&self, ids: &Ids, event: &Event) {
         if self.is_heard {
             self.sink.event(self.sched.now(), ids, event);
@@ -476,8 +506,8 @@ impl Driver {
             return;
         };
         let ids = Ids {
-            core: Some(CoreId::new(core)),
-            ..device.ids(caller)
+            process: Some(caller.pid),
+            ..device.core_ids(core)
         };
         let event = Event::ClaimRefused {
             cores: count,

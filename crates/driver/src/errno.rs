@@ -130,6 +130,7 @@ errno! { DmaError,
     | Self::NoBar4 { .. }
     | Self::Size(_) => Errno::EINVAL,
     Self::NotReady { .. } => Errno::EPERM,
+    Self::NotGiven { .. } => Errno::ENOENT,
     Self::NoRoom { .. } | Self::NoContexts { .. } | Self::CompletionsFull { .. } => Errno::EBUSY,
     Self::Pin(PinFault::Fault(_)) => Errno::EFAULT,
     Self::Pin(PinFault::NoRoom { .. }) => Errno::ENOMEM,

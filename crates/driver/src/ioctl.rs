@@ -50,7 +50,7 @@ use glia_abi::transport::Caller;
 use crate::alloc::AllocRequest;
 use crate::chunk::{Chunk, ChunkRef};
 use crate::driver::{Device, Driver};
-use crate::memory::{Freed, Pinned};
+use crate::memory::{Freed, OwnedPin, Pinned};
 
 /// A command under way.
 pub(crate) struct Call<'a> {
@@ -102,6 +102,12 @@ impl Call<'_> {
     fn pin(&self, handle: u64) -> Result<Pinned<'_>, Errno> {
         let handle = McHandle::from_raw(handle).ok_or(Errno::EINVAL)?;
         self.device.memory.pin_handle(handle).ok_or(Errno::EINVAL)
+    }
+
+    /// The same beyond the call.
+    fn pin_owned(&self, handle: u64) -> Result<OwnedPin, Errno> {
+        let (chunk, _) = self.resolve(handle)?;
+        Ok(self.device.memory.pin_owned(chunk)?)
     }
 
     /// Takes a chunk for the caller, of which the trace is told by

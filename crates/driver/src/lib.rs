@@ -55,3 +55,5 @@ mod ring;
 pub mod site;
 mod sync;
 pub mod usage;
+
+pub use dispatch::command_of;

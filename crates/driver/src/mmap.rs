@@ -13,8 +13,8 @@
 //! and carveouts live that long: whoever knows their addresses can map them and write to them, as in
 //! the reference, and a process that does spoils the copies of others.
 //!
-//! **Who holds what.** A record per mapping holds a pin on its chunk, so a free leaves the memory
-//! to the mapping (divergence `pinned-range`; the reference would show it the next owner's). The
+//! **Who holds what.** A record per mapping holds a pin on its chunk, and on all others that it
+//! shows of the scratchpad, so a free leaves the memory to the mapping (divergence `pinned-range`; the reference would show it the next owner's). The
 //! record goes with the unmap, or when its process closes the device for the last time. A process
 //! that is not attached can map, too; then only the unmap or its exit ends the record.
 //!
@@ -116,11 +116,11 @@ pub(crate) fn page_range(offset: u64, size_bytes: u64) -> Result<u64, Errno> {
     Ok(size_bytes)
 }
 
-/// Whether this many bytes from the chunk's first one may be mapped.
-pub(crate) fn check_length(pin: &OwnedPin, size_bytes: u64) -> Result<(), Errno> {
+/// Whether this many bytes from the chunk's first one may be mapped. All of them are held then.
+pub(crate) fn check_length(pin: &mut OwnedPin, size_bytes: u64) -> Result<(), Errno> {
     let record = pin.record();
     let fits = match record.category() {
-        Category::CONTIGUOUS_SCRATCHPAD_DEVICE => pin.check_access(0, size_bytes).is_ok(),
+        Category::CONTIGUOUS_SCRATCHPAD_DEVICE => pin.hold_access(0, size_bytes).is_ok(),
         _ => record.size_bytes() == size_bytes,
     };
     // The reference goes on to raw device memory, which nobody here may map.

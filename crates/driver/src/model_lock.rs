@@ -210,6 +210,11 @@ impl ModelLocks {
         }
     }
 
+    /// Lets those who wait for a lock look whether they are to end.
+    pub(crate) fn let_waiters_look(&self, sched: &dyn Sched) {
+        sched.wake(self.on);
+    }
+
     /// The cores that a process holds, as writer or reader, and the model of each.
     pub(crate) fn held_by(&self, process: Pid) -> Vec<(CoreId, ModelId)> {
         let cores = self.lock();

@@ -16,7 +16,7 @@
 mod port;
 mod report;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glia_abi::arch::ArchProfile;
@@ -24,6 +24,7 @@ use glia_abi::event::{CommandClass, Detail, Event, Ids, Sink};
 use glia_abi::ioctl::COMMANDS;
 use glia_abi::port::Port;
 use glia_abi::sched::Tick;
+use glia_driver::command_of;
 
 use port::{CoveredPort, RegisterName};
 pub use report::{
@@ -88,13 +89,17 @@ impl Coverage {
     #[must_use]
     pub fn report(&self) -> CoverageReport {
         let counts = self.counts();
+        // Some commands have more words than one.
+        let called: BTreeSet<_> = (counts.commands.keys())
+            .filter_map(|&word| Some(command_of(word)?.word))
+            .collect();
         CoverageReport {
             format: COVERAGE_FORMAT,
             commands: (counts.commands.iter())
                 .map(|(&word, calls)| CommandCoverage::new(word, calls))
                 .collect(),
             not_called: (COMMANDS.iter())
-                .filter(|command| !counts.commands.contains_key(&command.word))
+                .filter(|command| !called.contains(&command.word))
                 .map(UnusedCommand::new)
                 .collect(),
             registers: (counts.registers.iter())
@@ -139,5 +144,35 @@ fn class_name(class: CommandClass) -> &'static str {
         CommandClass::Unimplemented => "unimplemented",
         CommandClass::Unknown => "unknown",
         CommandClass::WrongLane => "wrong lane",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glia_abi::ioctl::{MEM_BUF_ZEROCOPY64, MEM_MC_GET_INFO};
+
+    use super::*;
+
+    #[test]
+    fn a_command_that_is_known_by_number_and_size_has_its_name_under_any_word() {
+        let coverage = Coverage::new();
+        let other_direction = MEM_MC_GET_INFO ^ 1 << 31;
+        let other_size = MEM_BUF_ZEROCOPY64 ^ 4 << 16;
+        for word in [other_direction, other_size] {
+            let event = Event::Ioctl {
+                word,
+                class: glia_driver::command_of(word)
+                    .map_or(CommandClass::Unknown, |_| CommandClass::Built),
+                ret: 0,
+            };
+            coverage.event(Tick(0), &Ids::default(), &event);
+        }
+        let report = coverage.report();
+        let names: Vec<_> = report.commands.iter().map(|it| it.name).collect();
+        assert_eq!(names, [Some("MEM_MC_GET_INFO"), None]);
+        let is_unused = |name| report.not_called.iter().any(|it| it.name == name);
+        assert!(!is_unused("MEM_MC_GET_INFO"));
+        assert!(is_unused("MEM_MC_GET_INFO_V2"), "another size");
+        assert!(is_unused("MEM_BUF_ZEROCOPY64"));
     }
 }

@@ -37,6 +37,14 @@ pub enum DmaError {
         /// The engine of its ring.
         engine: EngineId,
     },
+    /// `ENOENT`: the caller has the queue no more, or not for that core.
+    #[error("{queue} is not given to the caller for copies of {core}")]
+    NotGiven {
+        /// The core.
+        core: CoreId,
+        /// The queue.
+        queue: QueueId,
+    },
     /// `EINVAL`: an asynchronous copy is one batch.
     #[error(
         "{size_bytes} bytes are too many for an asynchronous copy: at most {} can be moved",

@@ -197,6 +197,17 @@ impl Dma {
         self.requests().get(&lane.number()).copied()
     }
 
+    /// Whether a process may copy by a lane for a core: by a core's own anybody may.
+    pub(super) fn may_copy_by(&self, lane: &Lane, core: CoreId, by: Pid) -> bool {
+        let wanted = Requested {
+            core,
+            used_for: H2tUse::Copies,
+            owner: by,
+        };
+        let is_own = lane.number() < self.links.profile.cores as usize;
+        is_own || self.requests().get(&lane.number()) == Some(&wanted)
+    }
+
     fn take_back(&self, lane: &Lane, is_meant: impl FnOnce(&Requested) -> bool) -> bool {
         if !self.requests().contains_key(&lane.number()) {
             return false;

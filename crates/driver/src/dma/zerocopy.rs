@@ -183,7 +183,7 @@ impl Dma {
         if copy.ops.iter().all(|op| op.size_bytes == 0) {
             return Ok(());
         }
-        self.zero_lane(self.lane_for(copy.core, queue), caller.pid)?
+        self.zero_ring(copy.core, queue, caller.pid)?
             .zero_copy(caller.memory, copy)
     }
 
@@ -222,7 +222,7 @@ impl Dma {
     ) -> Result<(), DmaError> {
         self.check_zero_copy(copy)?;
         let (completer, worker) = self.completer();
-        let mut ring = self.zero_lane(self.lane_for(copy.core, queue), caller.pid)?;
+        let mut ring = self.zero_ring(copy.core, queue, caller.pid)?;
         ring.zero_copy_async(caller.memory, copy, reply, chunk)?;
         completer.flag(ring.lane.queue());
         self.links.port.attend(ring.lane.queue(), Some(worker));
@@ -291,6 +291,25 @@ impl Dma {
         let asked_for = |queue| self.more_lanes().find(|lane| lane.queue() == queue);
         let lane = queue.and_then(asked_for);
         lane.unwrap_or_else(|| self.lane(core))
+    }
+
+    /// Takes the ring of a queue for zero copies of `by`, which has to have it for this core: whether
+    /// it has can change until the ring is held, and not from then on.
+    fn zero_ring(
+        &self,
+        core: CoreId,
+        queue: Option<QueueId>,
+        by: Pid,
+    ) -> Result<Held<'_>, DmaError> {
+        let lane = self.lane_for(core, queue);
+        let ring = self.zero_lane(lane, by);
+        // A queue that was taken back has a closed ring, or is somebody else's by now.
+        match queue.filter(|&queue| queue == lane.queue()) {
+            Some(queue) if !self.may_copy_by(lane, core, by) => {
+                Err(DmaError::NotGiven { core, queue })
+            }
+            Some(_) | None => ring,
+        }
     }
 
     /// Takes a ring for zero copies of `by`. The first time it is given what they need. (The

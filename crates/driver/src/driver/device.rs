@@ -5,7 +5,7 @@ use std::sync::Arc;
 use glia_abi::addr::BusAddr;
 use glia_abi::event::Ids;
 use glia_abi::fault::{Entered, Scope};
-use glia_abi::handle::{DeviceId, Pid};
+use glia_abi::handle::{CoreId, DeviceId, Pid};
 use glia_abi::sched::{Sched, SleepLock};
 use glia_abi::transport::Caller;
 
@@ -62,12 +62,20 @@ impl Device {
         self.datastore.release(process);
     }
 
+    /// Lets those look whether they are to end whose wait that may end.
+    pub(super) fn let_waiters_look(&self, sched: &dyn Sched) {
+        self.dma.let_waiters_look();
+        self.locks.let_waiters_look(sched);
+        self.init.let_waiters_look(sched);
+        self.door.let_waiters_look(sched);
+    }
+
     /// Says for whom this thread works until the answer is dropped. Whether anybody asks is not
     /// looked at: a plan may change in the middle of a call.
-    pub(super) fn work_for(&self, caller: &Caller<'_>, command: Option<u32>) -> Entered {
+    pub(super) fn work_for(&self, process: Pid, command: Option<u32>) -> Entered {
         Scope {
             device: Some(self.id),
-            process: Some(caller.pid),
+            process: Some(process),
             core: None,
             command,
         }
@@ -78,6 +86,16 @@ impl Device {
         Ids {
             process: Some(caller.pid),
             ..Ids::device(self.id)
+        }
+    }
+
+    /// What a core is called that counts from this device's first one: by the device that it is of.
+    /// All devices of a machine have as many.
+    pub(super) fn core_ids(&self, core: u32) -> Ids {
+        let cores = self.memory.config().layout.profile().cores;
+        Ids {
+            core: Some(CoreId::new(core % cores)),
+            ..Ids::device(DeviceId::new(self.id.get() + core / cores))
         }
     }
 

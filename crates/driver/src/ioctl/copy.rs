@@ -1,7 +1,7 @@
 //! Copies between chunks, and between a chunk and user memory; fills.
 //!
-//! Every copy pins its chunks before it looks at their bounds, so that a free meanwhile leaves the
-//! memory to it (divergence `pinned-range`). An asynchronous copy runs on after its command has
+//! Every copy pins its chunks before it looks at their bounds, and then all that it reaches of the
+//! scratchpad, so that a free meanwhile leaves the memory to it (divergence `pinned-range`). An asynchronous copy runs on after its command has
 //! been answered, and its pins stay with the ring's context until the copy has been waited for. A
 //! copy of 0 bytes passes the same checks and moves nothing. (The reference would encode it as
 //! 64 KiB.)
@@ -46,10 +46,10 @@ pub(crate) fn mem_copy64(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 fn copy(call: &Call<'_>, argument: &MemCopy64) -> Result<(), Errno> {
-    let source = call.pin(argument.src)?;
-    let target = call.pin(argument.dst)?;
-    source.check_access(argument.src_offset, argument.size)?;
-    target.check_access(argument.dst_offset, argument.size)?;
+    let mut source = call.pin(argument.src)?;
+    let mut target = call.pin(argument.dst)?;
+    source.hold_access(argument.src_offset, argument.size)?;
+    target.hold_access(argument.dst_offset, argument.size)?;
     if argument.size == 0 {
         return Ok(());
     }
@@ -89,13 +89,10 @@ pub(crate) fn mem_copy_async64(call: &Call<'_>) -> Result<(), Errno> {
 /// A struct that cannot be written back then is `EFAULT`, and the copy is under way all the same:
 /// its handle follows from the one that was passed.
 fn copy_async(call: &Call<'_>, argument: &MemCopyAsync64) -> Result<u32, Errno> {
-    let memory = &call.device.memory;
-    let (source, _) = call.resolve(argument.src)?;
-    let source = memory.pin_owned(source)?;
-    let (target, _) = call.resolve(argument.dst)?;
-    let target = memory.pin_owned(target)?;
-    source.check_access(argument.src_offset, argument.size)?;
-    target.check_access(argument.dst_offset, argument.size)?;
+    let mut source = call.pin_owned(argument.src)?;
+    let mut target = call.pin_owned(argument.dst)?;
+    source.hold_access(argument.src_offset, argument.size)?;
+    target.hold_access(argument.dst_offset, argument.size)?;
     let previous = WaitHandle::from_raw(argument.pwait).ok_or(Errno::EINVAL)?;
     let started = call.device.dma.copy_async_holding(
         call.caller.pid,
@@ -142,8 +139,8 @@ pub(crate) fn memset64(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 fn fill(call: &Call<'_>, argument: &Memset64) -> Result<(), Errno> {
-    let pin = call.pin(argument.mem_handle)?;
-    pin.check_access(argument.offset, argument.size)?;
+    let mut pin = call.pin(argument.mem_handle)?;
+    pin.hold_access(argument.offset, argument.size)?;
     let target = place(&pin.record(), argument.offset)?;
     let [value, ..] = argument.value.to_le_bytes();
     let dma = &call.device.dma;
@@ -176,21 +173,21 @@ pub(crate) fn mem_buf_copy64(call: &Call<'_>) -> Result<(), Errno> {
 /// piece, and a fault in the middle leaves the earlier pieces done. (The reference counts in 32
 /// bits there: divergence `buffer-copy-size`.)
 fn buf_copy(call: &Call<'_>, argument: &MemBufCopy64) -> Result<(), Errno> {
-    let pin = call.pin(argument.mem_handle)?;
+    let mut pin = call.pin(argument.mem_handle)?;
     let range = (argument.offset, argument.size);
     let to_chunk = argument.copy_to_mem_handle != 0;
-    copy_buffer(call, &pin, range, pointer(argument.buffer), to_chunk)
+    copy_buffer(call, &mut pin, range, pointer(argument.buffer), to_chunk)
 }
 
 /// A range of a pinned chunk (offset and size) from user memory, or to it.
 pub(super) fn copy_buffer(
     call: &Call<'_>,
-    pin: &Pinned<'_>,
+    pin: &mut Pinned<'_>,
     (offset_bytes, size_bytes): (u64, u64),
     buffer: UserAddr,
     to_chunk: bool,
 ) -> Result<(), Errno> {
-    pin.check_access(offset_bytes, size_bytes)?;
+    pin.hold_access(offset_bytes, size_bytes)?;
     if size_bytes == 0 {
         return Ok(());
     }

@@ -38,9 +38,9 @@ pub(crate) fn dma_copy_descriptors64(call: &Call<'_>) -> Result<(), Errno> {
 }
 
 fn copy_in(call: &Call<'_>, argument: &DmaCopyDescriptors64) -> Result<(), Errno> {
-    let pin = call.pin(argument.mem_handle)?;
+    let mut pin = call.pin(argument.mem_handle)?;
     let size_bytes = u64::from(argument.num_descs) * DESC_SIZE_BYTES;
-    pin.check_access(argument.offset, size_bytes)?;
+    pin.hold_access(argument.offset, size_bytes)?;
     let record = pin.record();
     let staging = Bounce::take(call, record.core(), DESCRIPTOR_PIECE_BYTES)?;
     if size_bytes == 0 {
@@ -80,12 +80,12 @@ pub(crate) fn dma_descriptor_copyout(call: &Call<'_>) -> Result<(), Errno> {
     direction(argument.queue_type).ok_or(Errno::EINVAL)?;
     // A ring without a chunk is at address 0, where the firmware's memory is.
     let pin = call.device.memory.pin_at(ring.base);
-    let pin = pin.filter(|_| ring.base.get() != 0).ok_or(Errno::EINVAL)?;
+    let mut pin = pin.filter(|_| ring.base.get() != 0).ok_or(Errno::EINVAL)?;
     let in_chunk = ring.base.get() - pin.record().at().get();
     let offset = in_chunk + first * DESC_SIZE_BYTES;
     let size_bytes = count * DESC_SIZE_BYTES;
     let buffer = pointer(argument.buffer);
-    copy_buffer(call, &pin, (offset, size_bytes), buffer, false)
+    copy_buffer(call, &mut pin, (offset, size_bytes), buffer, false)
 }
 
 fn direction(queue_type: u32) -> Option<Direction> {

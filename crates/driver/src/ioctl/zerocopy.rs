@@ -18,7 +18,7 @@ use super::copy::place;
 use crate::chunk::Chunk;
 use crate::dma::h2t::H2tUse;
 use crate::dma::zerocopy::{Reply, ZeroCopy, ZeroCopyOp};
-use crate::memory::{OwnedPin, Pinned};
+use crate::memory::OwnedPin;
 
 /// Bytes that the processor stores through BAR4 at most: two pages (driver 2.27).
 const BAR4_BYTES_MAX: u64 = 8192;
@@ -32,8 +32,8 @@ const ARRAY_BYTES_MAX: u64 = 1 << 31;
 /// `MEM_BUF_ZEROCOPY64`: one range, and waits for it.
 pub(crate) fn mem_buf_zerocopy64(call: &Call<'_>) -> Result<(), Errno> {
     let argument: MemBufZerocopy64 = call.read()?;
-    let pin = call.pin(argument.mem_handle)?;
-    pin.check_access(argument.offset, argument.size)?;
+    let mut pin = call.pin(argument.mem_handle)?;
+    pin.hold_access(argument.offset, argument.size)?;
     let batch = Batch {
         chunk: pin.record(),
         base: argument.offset,
@@ -68,7 +68,7 @@ pub(crate) fn mem_buf_zerocopy64_batches(call: &Call<'_>) -> Result<(), Errno> {
     }
     for batch in &batches {
         let ops: Vec<ZerocopyOp> = call.read_array(batch.ops_ptr, batch.num_ops)?;
-        let pin = call.pin(batch.mem_handle)?;
+        let mut pin = call.pin_owned(batch.mem_handle)?;
         let ops = ops
             .iter()
             .map(|op| checked_op(call, batch, &pin, op, &argument));
@@ -80,6 +80,12 @@ pub(crate) fn mem_buf_zerocopy64_batches(call: &Call<'_>) -> Result<(), Errno> {
             number: argument.h2t_qid,
             ops: ops.collect::<Result<_, _>>()?,
         };
+        // From the first byte to the last; each operation is in bounds, and so is that.
+        let starts = work.ops.iter().map(|op| op.offset_bytes);
+        let ends = work.ops.iter().map(|op| op.offset_bytes + op.size_bytes);
+        if let (Some(start), Some(end)) = (starts.min(), ends.max()) {
+            pin.hold_access(work.base + start, end - start)?;
+        }
         match argument.sequence_num {
             0 => work.copy(call)?,
             sequence => {
@@ -87,8 +93,7 @@ pub(crate) fn mem_buf_zerocopy64_batches(call: &Call<'_>) -> Result<(), Errno> {
                     sequence,
                     context: batch.context,
                 };
-                let held = call.device.memory.pin_owned(pin.chunk())?;
-                work.copy_async(call, reply, held)?;
+                work.copy_async(call, reply, pin)?;
             }
         }
     }
@@ -98,7 +103,7 @@ pub(crate) fn mem_buf_zerocopy64_batches(call: &Call<'_>) -> Result<(), Errno> {
 fn checked_op(
     call: &Call<'_>,
     batch: &ZerocopyBatch,
-    pin: &Pinned<'_>,
+    pin: &OwnedPin,
     op: &ZerocopyOp,
     argument: &MemBufZerocopy64Batches,
 ) -> Result<ZeroCopyOp, Errno> {

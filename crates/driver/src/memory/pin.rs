@@ -8,6 +8,9 @@
 //! used again, before the last pin goes (divergence `pinned-range`). Paths that only read take
 //! copies and no pins: counts on a shared line do not scale.
 //!
+//! An access to a page of the contiguous scratchpad may run on across older pages, up to the end of
+//! the main pool. [`ChunkPin::hold_access`] holds those, too, in the same pin.
+//!
 //! What outlives the call that began it (a mapping, an asynchronous copy) takes an [`OwnedPin`],
 //! which shares the device's memory instead of borrowing it:
 //! [`pin_owned`](DeviceMemory::pin_owned). The two are one type.
@@ -40,6 +43,9 @@ where
     memory: M,
     chunk: ChunkRef,
     arena: PhantomData<fn() -> A>,
+    /// The chunks behind a scratchpad page that an access to it reaches; of all others none, and then
+    /// this has no memory.
+    beyond: Vec<Self>,
 }
 
 /// A pin that borrows the device's memory: for the time of a call.
@@ -59,6 +65,7 @@ where
             memory,
             chunk,
             arena: PhantomData,
+            beyond: Vec::new(),
         })
     }
 
@@ -76,8 +83,8 @@ where
     }
 
     /// Whether `size_bytes` at `offset_bytes` may be accessed, as
-    /// [`DeviceMemory::check_access`] has it; a chunk that has died meanwhile is no error here. Of
-    /// a scratchpad page the pin holds that page alone, not the older ones behind it.
+    /// [`DeviceMemory::check_access`] has it; a chunk that has died meanwhile is no error here. What
+    /// is to be accessed is [held](Self::hold_access).
     ///
     /// # Errors
     /// [`AccessError::OutOfBounds`] if the access leaves the chunk's bounds.
@@ -85,6 +92,49 @@ where
         self.memory
             .check_bounds(&self.record(), offset_bytes, size_bytes)
     }
+
+    /// As [`check_access`](Self::check_access), and holds all live chunks that the access reaches as
+    /// long as the pin: of a scratchpad page the older ones behind it, too. Takes no lock.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfBounds`] if the access leaves the chunk's bounds.
+    pub fn hold_access(&mut self, offset_bytes: u64, size_bytes: u64) -> Result<(), AccessError>
+    where
+        M: Clone,
+    {
+        let record = self.record();
+        self.memory
+            .check_bounds(&record, offset_bytes, size_bytes)?;
+        let end_bytes = offset_bytes.saturating_add(size_bytes);
+        if end_bytes > record.size_bytes() && size_bytes > 0 {
+            let first_bytes = offset_bytes.max(record.size_bytes());
+            let start = record.at().checked_add(first_bytes);
+            let span = start.and_then(|start| Span::new(start, end_bytes - first_bytes));
+            self.beyond
+                .extend(span.into_iter().flat_map(|span| pins(&self.memory, span)));
+        }
+        Ok(())
+    }
+}
+
+/// Pins the live chunks that have a byte in the range, the lowest first.
+fn pins<M, A>(memory: &M, span: Span<BusAddr>) -> Vec<ChunkPin<M, A>>
+where
+    M: Deref<Target = DeviceMemory<A>> + Clone,
+    A: Arena,
+{
+    let mut pins = Vec::new();
+    let mut next = Some(span.start());
+    while let Some(at) = next.filter(|at| span.contains(*at)) {
+        let pin = memory.search(at);
+        let pin = pin.and_then(|(chunk, _)| ChunkPin::new(memory.clone(), chunk).ok());
+        next = match &pin {
+            Some(pin) => Some(pin.record().span().end()),
+            None => at.checked_add(PAGE_SIZE_BYTES),
+        };
+        pins.extend(pin);
+    }
+    pins
 }
 
 impl<M, A> Drop for ChunkPin<M, A>
@@ -147,17 +197,7 @@ impl<A: Arena> DeviceMemory<A> {
     /// Pins the live chunks that have a byte in the range, the lowest first. Takes no lock, so one that
     /// comes to life meanwhile may be left out.
     pub fn pin_span(&self, span: Span<BusAddr>) -> Vec<Pinned<'_, A>> {
-        let mut pins = Vec::new();
-        let mut next = Some(span.start());
-        while let Some(at) = next.filter(|at| span.contains(*at)) {
-            let pin = self.pin_at(at);
-            next = match &pin {
-                Some(pin) => Some(pin.record().span().end()),
-                None => at.checked_add(PAGE_SIZE_BYTES),
-            };
-            pins.extend(pin);
-        }
-        pins
+        pins(&self, span)
     }
 
     /// The last pin of a dead chunk went: gives its memory back.

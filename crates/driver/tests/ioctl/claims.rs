@@ -133,7 +133,12 @@ fn claims_hold_over_all_devices_and_count_from_the_opened_one() {
             rig.driver.core_holder(ND1, CoreId::new(1)),
             Some(Pid::new(7))
         );
-        assert_eq!(rig.driver.core_holder(ND0, CoreId::new(core)), None);
+        let holder = rig.driver.core_holder(ND0, CoreId::new(core));
+        assert_eq!(
+            holder,
+            Some(Pid::new(7)),
+            "{arch}: by its place in the table"
+        );
         unmark(&client, first, bit).unwrap();
         assert_eq!(mark(&client, first, 1, core, core), (Ok(0), bit, 1));
     }

@@ -10,7 +10,8 @@ use glia_abi::errno::Errno;
 use glia_abi::handle::{FileId, Pid};
 use glia_abi::ioctl::{
     self, DmaCopyDescriptors64, GetAsyncH2tDmaComplQueues, H2tDmaAllocQueues, H2tDmaFreeQueues,
-    MemMcGetInfo, ProgramEngineNc64,
+    MemAllocV2Mt64, MemBufCopy64, MemBufZerocopy64, MemBufZerocopy64Batches, MemCopyAsync64,
+    MemCopyAsyncWait, MemMcGetInfo, ProgramEngineNc64, ZerocopyBatch, ZerocopyOp,
 };
 use glia_abi::transport::{Caller, CapturedMemory, PinFault, PinnedUser, UserFault, UserMemory};
 use zerocopy::IntoBytes;
@@ -254,5 +255,175 @@ fn a_bad_bit_among_the_completion_queues_that_are_asked_for_makes_none_of_them()
         }
         let one_page = host_memory(PAGE);
         assert!(client.alloc(file, one_page).is_ok());
+    }
+}
+
+/// Two pages of the scratchpad, the newer one and the older one behind it.
+fn pages(client: &Client<'_>, file: FileId) -> [u64; 2] {
+    let take = || {
+        let page = MemAllocV2Mt64 {
+            mem_type: 19,
+            ..device_memory(MIB)
+        };
+        let handle = client.alloc(file, page).unwrap();
+        (handle, client.get_pa(file, handle).unwrap())
+    };
+    let ((older, behind), (newer, at)) = (take(), take());
+    assert_eq!(behind, at + MIB, "neighbours");
+    [newer, older]
+}
+
+#[test]
+fn what_reaches_across_scratchpad_pages_holds_all_of_them() {
+    for arch in Arch::ALL {
+        let rig = Rig::with(Plan::of(arch));
+        let (client, file) = Client::attached(&rig, 7);
+        let data = client.space.put(&vec![7; MIB as usize]);
+        let into_both = MemBufCopy64 {
+            buffer: data,
+            offset: MIB / 2,
+            size: MIB,
+            copy_to_mem_handle: 1,
+            ..MemBufCopy64::default()
+        };
+        let small = MemBufZerocopy64 {
+            buffer: data,
+            offset: MIB - PAGE,
+            size: 2 * PAGE,
+            is_copy_to_device: 1,
+            bar4_wr_threshold: 8192,
+            h2t_qid: -1,
+            ..MemBufZerocopy64::default()
+        };
+        let held = || rig.memory().stats().held_chunks;
+        for is_zero_copy in [false, true] {
+            let [mem_handle, older] = pages(&client, file);
+            let free = || {
+                client.free(file, older).unwrap();
+                assert_eq!(held(), 1, "{arch}: {is_zero_copy}");
+            };
+            // The struct, then bytes.
+            let events = Some((2, &free as &dyn Fn()));
+            let copied = if is_zero_copy {
+                let argument = MemBufZerocopy64 {
+                    mem_handle,
+                    ..small
+                };
+                let command = (ioctl::MEM_BUF_ZEROCOPY64, argument);
+                with_events(&rig, &client, file, command, events, None)
+            } else {
+                let argument = MemBufCopy64 {
+                    mem_handle,
+                    ..into_both
+                };
+                let command = (ioctl::MEM_BUF_COPY64, argument);
+                with_events(&rig, &client, file, command, events, None)
+            };
+            assert_eq!(copied, Ok(0), "{arch}");
+            assert_eq!(held(), 0, "{arch}: let go afterwards");
+            client.free(file, mem_handle).unwrap();
+        }
+        assert_eq!(rig.memory().stats().channels[0].scratchpad_bytes, 0);
+    }
+}
+
+#[test]
+fn an_asynchronous_copy_holds_what_it_reaches_of_the_scratchpad_until_it_has_ended() {
+    for arch in Arch::ALL {
+        let rig = Rig::with(Plan::of(arch));
+        let (client, file) = Client::attached(&rig, 7);
+        let held = || rig.memory().stats().held_chunks;
+        let [src, older] = pages(&client, file);
+        let dst = client.alloc(file, device_memory(2 * MIB)).unwrap();
+        let copy = MemCopyAsync64 {
+            src,
+            dst,
+            size: 2 * MIB,
+            pwait: u32::MAX,
+            ..MemCopyAsync64::default()
+        };
+        let wait = client.ioctl(file, ioctl::MEM_COPY_ASYNC64, copy);
+        client.free(file, older).unwrap();
+        assert_eq!(held(), 1, "{arch}");
+        let wait = MemCopyAsyncWait {
+            src,
+            dst,
+            pwait: wait.unwrap().wait,
+            ..MemCopyAsyncWait::default()
+        };
+        client
+            .ioctl(file, ioctl::MEM_COPY_ASYNC_WAIT, wait)
+            .unwrap();
+        assert_eq!(held(), 0, "{arch}");
+    }
+}
+
+#[test]
+fn a_mapping_holds_all_pages_of_the_scratchpad_that_it_shows() {
+    for arch in Arch::ALL {
+        let rig = Rig::with(Plan::of(arch));
+        let (client, file) = Client::attached(&rig, 7);
+        let held = || rig.memory().stats().held_chunks;
+        let [newer, older] = pages(&client, file);
+        let at = client.get_pa(file, newer).unwrap();
+        let one = client.mmap(file, at, MIB).unwrap();
+        let both = client.mmap(file, at, 2 * MIB).unwrap();
+        for handle in [newer, older] {
+            client.free(file, handle).unwrap();
+        }
+        assert_eq!(held(), 2, "{arch}");
+        rig.driver.munmap(both.map);
+        assert_eq!(held(), 1, "{arch}: the other one shows the newer page");
+        rig.driver.munmap(one.map);
+        assert_eq!(held(), 0, "{arch}");
+    }
+}
+
+/// The bytes of a small write are stored between the look at who has the queue and its use.
+#[test]
+fn a_queue_that_is_anothers_by_then_takes_no_zero_copy() {
+    for arch in Arch::ALL {
+        let rig = Rig::with(Plan::of(arch));
+        let (client, file) = Client::attached(&rig, 7);
+        let (other, other_file) = Client::attached(&rig, 8);
+        let queue_bmap = queues(&client, file);
+        let mem_handle = client.alloc(file, device_memory(PAGE)).unwrap();
+        let op = ZerocopyOp {
+            size: 64,
+            buffer: client.space.put(&[7; 64]),
+            ..ZerocopyOp::default()
+        };
+        let batch = ZerocopyBatch {
+            mem_handle,
+            ops_ptr: client.space.put(op.as_bytes()),
+            num_ops: 1,
+            bar4_wr_threshold: 8192,
+            ..ZerocopyBatch::default()
+        };
+        let argument = MemBufZerocopy64Batches {
+            sequence_num: 1,
+            batches: client.space.put(batch.as_bytes()),
+            num_batches: 1,
+            is_copy_to_device: 1,
+            h2t_qid: queue_bmap.trailing_zeros() as i32,
+            ..MemBufZerocopy64Batches::default()
+        };
+        let command = (ioctl::MEM_BUF_ZEROCOPY64_BATCHES, argument);
+        let begun = with_events(&rig, &client, file, command, None, None);
+        assert_eq!(begun, Ok(0), "{arch}: its own");
+        let hand_over = || {
+            give_back(&other, other_file, queue_bmap).unwrap();
+            assert_eq!(queues(&other, other_file), queue_bmap);
+        };
+        let give = || give_back(&other, other_file, queue_bmap).unwrap();
+        let acts: [&dyn Fn(); 2] = [&hand_over, &give];
+        for act in acts {
+            // The struct, the batches, the operations, the bytes.
+            let begun = with_events(&rig, &client, file, command, Some((4, act)), None);
+            assert_eq!(begun, Err(Errno::ENOENT), "{arch}");
+            // Whoever has it gives it back, for the next round.
+            let _ = give_back(&other, other_file, queue_bmap);
+            assert_eq!(queues(&client, file), queue_bmap);
+        }
     }
 }

@@ -12,6 +12,7 @@
 #[path = "../ioctl/client.rs"]
 mod client;
 mod closes;
+mod exits;
 mod handovers;
 mod kept_queues;
 mod opens;

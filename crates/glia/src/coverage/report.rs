@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use glia_abi::errno::Errno;
-use glia_abi::ioctl::{Command, command};
+use glia_abi::ioctl::Command;
+use glia_driver::command_of;
 use serde::Serialize;
 
 use super::port::RegisterName;
@@ -32,7 +33,7 @@ pub struct CoverageReport {
 /// A command word that came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CommandCoverage {
-    /// The command; `None` if it is none of the reference.
+    /// The command that the driver took it for; `None` if it is none of the reference.
     pub name: Option<&'static str>,
     /// Its word, in hexadecimal.
     pub word: String,
@@ -67,7 +68,7 @@ pub struct RegisterCoverage {
 impl CommandCoverage {
     pub(super) fn new(word: u32, calls: &Calls) -> Self {
         Self {
-            name: command(word).map(|command| command.name),
+            name: command_of(word).map(|command| command.name),
             word: hexadecimal(word),
             classes: calls.classes.clone(),
             done: calls.done,

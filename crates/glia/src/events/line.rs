@@ -8,9 +8,9 @@ use std::fmt;
 use glia_abi::event::{CommandClass, CopyPath, CopyWay, EngineFault, Event, Ids, NameId};
 use glia_abi::fault::PairFault;
 use glia_abi::handle::{Channel, ChunkId, CoreId, DeviceId, McHandle, Pid};
-use glia_abi::ioctl;
 use glia_abi::port::NotCompleted;
 use glia_abi::sched::Tick;
+use glia_driver::command_of;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 /// A line of the log.
@@ -101,7 +101,7 @@ told! { Event:
     "closed" Self::Closed => {}
     "ioctl" Self::Ioctl { word, class, ret } => {
         "word": hex(word),
-        "command": ioctl::name(word),
+        "command": command_of(word).map(|command| command.name),
         "class": class_name(class),
         "ret": ret,
     }

@@ -156,7 +156,7 @@ impl Process {
         };
         let is_empty = || self.left.load(Ordering::SeqCst) == entered;
         if !is_empty() {
-            self.let_waiters_look();
+            self.machine.driver.let_waiters_look();
         }
         let mut look = || match is_empty() {
             true => Poll::Done,
@@ -170,16 +170,6 @@ impl Process {
         }
         self.machine.driver.exit(self.pid);
         *has_ended = true;
-    }
-
-    /// Its calls that wait for a reset find out that they are to end.
-    fn let_waiters_look(&self) {
-        let driver = &self.machine.driver;
-        for device in (0..driver.devices()).map(DeviceId::new) {
-            if let Some(dma) = driver.dma(device) {
-                dma.let_waiters_look();
-            }
-        }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

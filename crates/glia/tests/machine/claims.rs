@@ -114,6 +114,39 @@ fn nobody_is_named_where_all_cores_are_free_and_a_range_that_is_none_is_invalid(
     );
 }
 
+/// Cores count through the machine: behind those of the first device come the second one's.
+#[test]
+fn a_core_of_another_device_has_its_holder_and_its_own_name() {
+    for model in [Model::Trn1, Model::Trn2] {
+        let refusals = Arc::new(Refusals::default());
+        let machine = Machine::new(MachineConfig {
+            devices: 2,
+            sink: Arc::clone(&refusals) as Arc<_>,
+            ..MachineConfig::new(model)
+        })
+        .unwrap();
+        let (first, second) = (device(&machine, 7), device(&machine, 8));
+        let cores = first.profile().cores;
+        let (next, last) = (core(cores), core(cores + 1));
+        first.claim_cores(1, last..=last).unwrap();
+        let refused = second.claim_cores(2, next..=last).unwrap_err();
+        let NdlError::CoresTaken { holder, .. } = refused else {
+            unreachable!("{refused:?}")
+        };
+        assert_eq!(holder, Some((last, Pid::new(7))), "{model:?}");
+        let told = std::mem::take(&mut *refusals.0.lock().unwrap());
+        let [(ids, _)] = told[..] else {
+            unreachable!("{told:?}")
+        };
+        let named = (ids.process, ids.device, ids.core);
+        let expected = (Pid::new(8), DeviceId::new(1), core(1));
+        assert_eq!(
+            named,
+            (Some(expected.0), Some(expected.1), Some(expected.2))
+        );
+    }
+}
+
 /// The release of another's core is no error, and releases nothing.
 #[test]
 fn nobody_releases_what_another_has() {

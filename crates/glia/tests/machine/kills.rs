@@ -1,7 +1,7 @@
 //! Processes that are killed in the middle of what they do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 
 use glia::machine::{Client, Machine, MachineConfig, Model, Process, SchedMode};
@@ -11,7 +11,7 @@ use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
 use glia_abi::ioctl::{self, CinitSetState, Crwl, DmaCopyDescriptors64, DmaQueueCopyStart, NcMap};
 use glia_abi::mem::Location;
-use glia_abi::sched::Poll;
+use glia_abi::sched::{Micros, Poll};
 use glia_abi::transport::{Lent, OpenMode, Transport, user_addr};
 use glia_abi::udma::{Barrier, RingId};
 use glia_abi::usage::Category;
@@ -145,6 +145,73 @@ fn a_wait_for_a_reset_ends_with_eintr_and_its_process_behind_it() {
         machine.run_clients(clients.into()).unwrap();
         is_dead(&process, fd);
         drop(device);
+    }
+}
+
+/// What a process waits for that another one has: a model lock as a reader and as a writer, and its
+/// turn to initialise a core.
+fn waits_for_another(process: &Process, fd: Fd, number: usize) -> Result<(), Errno> {
+    let lock = Crwl {
+        nc_id: 1,
+        uuid: [9; 32],
+    };
+    match number {
+        0 => send(process, fd, ioctl::CRWL_READER_ENTER, lock).map(drop),
+        1 => send(process, fd, ioctl::CRWL_WRITER_ENTER, lock).map(drop),
+        _ => start_core(process, fd).map(drop),
+    }
+}
+
+fn start_core(process: &Process, fd: Fd) -> Result<CinitSetState, Errno> {
+    let starting = CinitSetState {
+        nc_id: 1,
+        state: 1,
+        new_state: 0,
+    };
+    send(process, fd, ioctl::CINIT_SET_STATE, starting)
+}
+
+/// These waits end by themselves after half a second and more; a kill does not wait for that.
+#[test]
+fn a_wait_for_what_another_process_has_ends_with_the_process() {
+    let modes = (0..5).map(|seed| SchedMode::Virtual { seed });
+    for mode in modes.chain([SchedMode::THREADED]) {
+        for number in 0..3 {
+            let machine = machine(mode);
+            let (other, other_fd, ..) = program(&machine);
+            let lock = Crwl {
+                nc_id: 1,
+                uuid: [7; 32],
+            };
+            send(&other, other_fd, ioctl::CRWL_WRITER_ENTER, lock).unwrap();
+            start_core(&other, other_fd).unwrap();
+            let before = books(&machine);
+            let process = machine.process(Pid::new(8));
+            let fd = process.open(DEVICE, OpenMode::ReadWrite).unwrap();
+            let sched = machine.sched();
+            let took = AtomicU64::new(u64::MAX);
+            let clients: [Client<'_>; 2] = [
+                Box::new(|| {
+                    let ended = waits_for_another(&process, fd, number);
+                    // On threads it may come when the process has gone.
+                    let is_late = mode == SchedMode::THREADED && ended == Err(Errno::EBADF);
+                    assert!(is_late || ended == Err(Errno::EINTR), "{mode:?}: {ended:?}");
+                }),
+                Box::new(|| {
+                    let mut never = || Poll::Pending;
+                    sched.block(sched.wait_on(), &mut never, Some(Micros(10_000)));
+                    let begun = sched.now();
+                    process.kill();
+                    took.store(sched.now().micros() - begun.micros(), Ordering::Relaxed);
+                    assert_eq!(books(&machine), before);
+                }),
+            ];
+            machine.run_clients(clients.into()).unwrap();
+            if let SchedMode::Virtual { .. } = mode {
+                let took_us = took.load(Ordering::Relaxed);
+                assert!(took_us < 1000, "{mode:?}: {number}: {took_us}");
+            }
+        }
     }
 }
 
@@ -295,12 +362,7 @@ fn load(machine: &Machine, process: &Arc<Process>, steps: usize) -> bool {
     };
     step!(send(process, fd, ioctl::CRWL_WRITER_ENTER, lock).unwrap());
     step!(send(process, fd, ioctl::CRWL_WRITER_DOWNGRADE, lock).unwrap());
-    let starting = CinitSetState {
-        nc_id: 1,
-        state: 1,
-        new_state: 0,
-    };
-    step!(send(process, fd, ioctl::CINIT_SET_STATE, starting).unwrap());
+    step!(start_core(process, fd).unwrap());
     step!(enter_datastore(process, fd).unwrap());
     step!(ask_for_queue(process, fd, 0).unwrap());
     let rings = step!(set_up_queue(process, fd, 5, 2).unwrap());
