@@ -5,8 +5,11 @@ use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
 use glia_abi::handle::FileId;
 use glia_abi::insight::PoolSnapshot;
-use glia_abi::ioctl::{self, Argument, COMMANDS, Command, Field, Flow, Kind, Layout};
+use glia_abi::ioctl::{
+    self, Argument, COMMANDS, Command, Field, Flow, Kind, Layout, ZerocopyBatch, ZerocopyOp,
+};
 use glia_driver::memory::MemoryStats;
+use zerocopy::IntoBytes;
 
 use crate::client::{Client, NOWHERE, device_memory, host_memory};
 use crate::queue_rig::{DESCS, ENGINE, QUEUE};
@@ -33,6 +36,23 @@ pub(crate) fn commands() -> impl Iterator<Item = (&'static Command, &'static Lay
         Argument::Nothing | Argument::NotCovered => None,
     };
     COMMANDS.iter().filter(built).filter_map(with_struct)
+}
+
+/// The commands that go before one that is to be in order.
+pub(crate) fn before(word: u32) -> &'static [u32] {
+    match word {
+        ioctl::MEM_COPY_ASYNC_WAIT => &[ioctl::MEM_COPY_ASYNC64],
+        ioctl::DMA_QUEUE_COPY_START => &[ioctl::DMA_QUEUE_INIT],
+        ioctl::DMA_ACK_COMPLETED => &[ioctl::DMA_QUEUE_INIT, ioctl::DMA_QUEUE_COPY_START],
+        ioctl::DMA_DESCRIPTOR_COPYOUT => &[ioctl::DMA_QUEUE_INIT],
+        ioctl::HBM_SCRUB_WAIT => &[ioctl::HBM_SCRUB_START],
+        ioctl::H2T_DMA_FREE_QUEUES => &[ioctl::H2T_DMA_ALLOC_QUEUES],
+        ioctl::CRWL_WRITER_DOWNGRADE => &[ioctl::CRWL_WRITER_ENTER],
+        ioctl::CRWL_READER_ENTER | ioctl::CRWL_READER_EXIT => {
+            &[ioctl::CRWL_WRITER_ENTER, ioctl::CRWL_WRITER_DOWNGRADE]
+        }
+        _ => &[],
+    }
 }
 
 /// A field that the caller fills, and where it is in the bytes of the command.
@@ -157,6 +177,7 @@ impl<'a> Scene<'a> {
             ("dst", Kind::Address) => self.address(device),
             ("pa", Kind::Address) => self.address(device),
             ("buffer", Kind::Pointer) if is_zero_copy => NOWHERE,
+            ("batches", Kind::Pointer) => self.batch(),
             ("buffer", Kind::Pointer) if command.word == ioctl::PRINTK => {
                 self.client.space.put(b"fifteen letters\0")
             }
@@ -167,17 +188,49 @@ impl<'a> Scene<'a> {
             ("host_prefetch_addr", _) => 0,
             (name, Kind::Size) if name.contains("offset") => 0,
             ("align" | "bar4_wr_threshold", Kind::Size) => 0,
+            ("pwait", Kind::Wait) if command.word == ioctl::MEM_COPY_ASYNC_WAIT => {
+                ioctl::wait_handle::ASYNC1.into()
+            }
             ("pwait", Kind::Wait) => ioctl::wait_handle::NONE.into(),
             ("eng", Kind::Number) => ENGINE.into(),
             ("qid", Kind::Number) => QUEUE.into(),
             ("tx_desc_count" | "rx_desc_count", Kind::Number) => DESCS.into(),
             ("num_descs" | "count" | "copy_to_mem_handle" | "is_copy_to_device", _) => 1,
+            ("num_batches", _) => 1,
+            // All chunks are in channel 0.
+            ("hbm_index", _) => 1,
             ("num_entries_in", _) => 64,
             ("h2t_qid", Kind::Signed) => u64::MAX,
             ("state" | "nc_count", Kind::Number) => 1,
             (_, Kind::Number | Kind::Bits | Kind::Signed | Kind::Opaque | Kind::Pad) => 0,
             (_, Kind::Structs(_)) => 0,
             (name, kind) => unreachable!("{}: no value for {name}, {kind:?}", command.name),
+        }
+    }
+
+    /// A batch of one piece.
+    fn batch(&self) -> u64 {
+        let op = ZerocopyOp {
+            offset: 0,
+            size: MOVED,
+            buffer: NOWHERE,
+        };
+        let batch = ZerocopyBatch {
+            mem_handle: self.own[1],
+            ops_ptr: self.client.space.put(op.as_bytes()),
+            num_ops: 1,
+            ..ZerocopyBatch::default()
+        };
+        self.client.space.put(batch.as_bytes())
+    }
+
+    /// Sends what a command needs to have gone before.
+    pub(crate) fn begin(&self, command: &Command) {
+        // There are no descriptors in its rings.
+        self.rig.port.set_lazy(true);
+        for &word in before(command.word) {
+            let (command, layout) = commands().find(|(it, _)| it.word == word).unwrap();
+            self.send(word, &self.good(command, layout)).unwrap();
         }
     }
 

@@ -97,22 +97,28 @@ fn the_second_to_claim_a_core_is_refused_and_can_learn_who_has_it() {
 
 #[test]
 fn ranges_that_make_no_sense_are_refused_and_nothing_is_written() {
-    let rig = Rig::pair(Arch::V2);
-    let client = Client::new(&rig, 7);
-    for mode in [OpenMode::WriteOnly, OpenMode::ReadWrite] {
-        let file = client.open(mode).unwrap();
-        for (start, end) in [(1, 0), (0, 512), (0, u32::MAX), (u32::MAX, u32::MAX)] {
-            let refused = (Err(Errno::EINVAL), 0xdead, 99);
-            assert_eq!(mark(&client, file, 1, start, end), refused);
-            assert_eq!(mark_ext(&client, file, 1, start, end).0, refused);
+    for arch in Arch::ALL {
+        let rig = Rig::pair(arch);
+        let client = Client::new(&rig, 7);
+        for mode in [OpenMode::WriteOnly, OpenMode::ReadWrite] {
+            let file = client.open(mode).unwrap();
+            for (start, end) in [(1, 0), (0, 512), (0, u32::MAX), (u32::MAX, u32::MAX)] {
+                let refused = (Err(Errno::EINVAL), 0xdead, 99);
+                assert_eq!(mark(&client, file, 1, start, end), refused);
+                assert_eq!(mark_ext(&client, file, 1, start, end).0, refused);
+            }
         }
+        // The table of 512 cores begins with those of nd 0.
+        let last = match arch {
+            Arch::V2 => 509,
+            Arch::V3 | Arch::V4 => 503,
+        };
+        let second = client.open_device(ND1, OpenMode::WriteOnly).unwrap();
+        let refused = mark(&client, second, 1, 0, last + 1);
+        assert_eq!(refused, (Err(Errno::EINVAL), 0xdead, 99));
+        assert_eq!(mark(&client, second, 1, last, last), (Ok(0), 0, 1));
+        assert_eq!(holders(&rig), [None; 8]);
     }
-    // The table begins with the cores of nd 0.
-    let second = client.open_device(ND1, OpenMode::WriteOnly).unwrap();
-    let refused = mark(&client, second, 1, 0, 510);
-    assert_eq!(refused, (Err(Errno::EINVAL), 0xdead, 99));
-    assert_eq!(mark(&client, second, 1, 509, 509), (Ok(0), 0, 1));
-    assert_eq!(holders(&rig), [None; 8]);
 }
 
 #[test]
@@ -146,30 +152,34 @@ fn claims_hold_over_all_devices_and_count_from_the_opened_one() {
 
 #[test]
 fn a_process_unmarks_its_own_cores_alone() {
-    let rig = Rig::new(Arch::V3);
-    let (first, file) = free_access(&rig, 7);
-    let (second, second_file) = free_access(&rig, 8);
-    mark(&first, file, 2, 0, 1).0.unwrap();
-    mark(&second, second_file, 2, 2, 3).0.unwrap();
-    assert_eq!(unmark(&first, file, u64::MAX), Ok(()));
-    assert_eq!(holders(&rig)[..4], [None, None, Some(8), Some(8)]);
-    let argument = NcMapExt {
-        bitmap: [0b100, 0, 0, 0, 0, 0, 0, 1 << 63],
-        ..NcMapExt::default()
-    };
-    let word = ioctl::CRWL_NC_RANGE_UNMARK_EXT0;
-    second.ioctl(second_file, word, argument).unwrap();
-    assert_eq!(holders(&rig)[..4], [None, None, None, Some(8)]);
+    for arch in [Arch::V3, Arch::V4] {
+        let rig = Rig::new(arch);
+        let (first, file) = free_access(&rig, 7);
+        let (second, second_file) = free_access(&rig, 8);
+        mark(&first, file, 2, 0, 1).0.unwrap();
+        mark(&second, second_file, 2, 2, 3).0.unwrap();
+        assert_eq!(unmark(&first, file, u64::MAX), Ok(()));
+        assert_eq!(holders(&rig)[..4], [None, None, Some(8), Some(8)]);
+        let argument = NcMapExt {
+            bitmap: [0b100, 0, 0, 0, 0, 0, 0, 1 << 63],
+            ..NcMapExt::default()
+        };
+        let word = ioctl::CRWL_NC_RANGE_UNMARK_EXT0;
+        second.ioctl(second_file, word, argument).unwrap();
+        assert_eq!(holders(&rig)[..4], [None, None, None, Some(8)]);
+    }
 }
 
 #[test]
 fn cores_beyond_the_first_64_are_told_by_the_large_map_alone() {
-    let rig = Rig::new(Arch::V3);
-    let (client, file) = free_access(&rig, 7);
-    assert_eq!(mark(&client, file, 2, 63, 64), (Ok(0), 1 << 63, 2));
-    let (came, bitmap) = mark_ext(&client, file, 2, 127, 511);
-    assert_eq!(came, (Ok(0), 0, 2));
-    assert_eq!(bitmap[..4], [0, 1 << 63, 1, 0]);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = free_access(&rig, 7);
+        assert_eq!(mark(&client, file, 2, 63, 64), (Ok(0), 1 << 63, 2));
+        let (came, bitmap) = mark_ext(&client, file, 2, 127, 511);
+        assert_eq!(came, (Ok(0), 0, 2));
+        assert_eq!(bitmap[..4], [0, 1 << 63, 1, 0]);
+    }
 }
 
 #[test]
@@ -193,28 +203,30 @@ fn the_close_of_a_write_only_file_gives_all_cores_of_the_process_back() {
 
 #[test]
 fn a_claim_of_which_nobody_can_be_told_is_not_kept() {
-    let rig = Rig::new(Arch::V3);
-    let (client, file) = free_access(&rig, 7);
-    let argument = NcMapExt {
-        nc_count: 8,
-        end_nc: 7,
-        ..NcMapExt::default()
-    };
-    let words = [
-        ioctl::CRWL_NC_RANGE_MARK,
-        ioctl::CRWL_NC_RANGE_MARK_EXT0,
-        ioctl::CRWL_NC_RANGE_UNMARK,
-        ioctl::CRWL_NC_RANGE_UNMARK_EXT0,
-    ];
-    let short = client.space.put(&[0; 23]);
-    for word in words {
-        for at in [0, NOWHERE, u64::MAX, short] {
-            assert_eq!(client.raw_ioctl(file, word, at), Err(Errno::EFAULT));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = free_access(&rig, 7);
+        let argument = NcMapExt {
+            nc_count: 8,
+            end_nc: 7,
+            ..NcMapExt::default()
+        };
+        let words = [
+            ioctl::CRWL_NC_RANGE_MARK,
+            ioctl::CRWL_NC_RANGE_MARK_EXT0,
+            ioctl::CRWL_NC_RANGE_UNMARK,
+            ioctl::CRWL_NC_RANGE_UNMARK_EXT0,
+        ];
+        let short = client.space.put(&[0; 23]);
+        for word in words {
+            for at in [0, NOWHERE, u64::MAX, short] {
+                assert_eq!(client.raw_ioctl(file, word, at), Err(Errno::EFAULT));
+            }
         }
-    }
-    let at = client.space.put_read_only(argument.as_bytes());
-    for word in [ioctl::CRWL_NC_RANGE_MARK, ioctl::CRWL_NC_RANGE_MARK_EXT0] {
-        assert_eq!(client.raw_ioctl(file, word, at), Err(Errno::EFAULT));
-        assert_eq!(holders(&rig), [None; 8]);
+        let at = client.space.put_read_only(argument.as_bytes());
+        for word in [ioctl::CRWL_NC_RANGE_MARK, ioctl::CRWL_NC_RANGE_MARK_EXT0] {
+            assert_eq!(client.raw_ioctl(file, word, at), Err(Errno::EFAULT));
+            assert_eq!(holders(&rig), [None; 8]);
+        }
     }
 }

@@ -71,13 +71,15 @@ fn the_extended_info_is_the_chunks_record() {
 
 #[test]
 fn a_handle_of_another_device_names_nothing_here() {
-    let rig = Rig::pair(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let other = client.open_device(ND1, OpenMode::ReadWrite).unwrap();
-    let handle = client.alloc(file, device_memory(PAGE)).unwrap();
-    assert_eq!(extended(&client, other, handle), Err(Errno::EINVAL));
-    assert_eq!(client.free(other, handle), Err(Errno::EINVAL));
-    assert!(extended(&client, file, handle).is_ok());
+    for arch in Arch::ALL {
+        let rig = Rig::pair(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let other = client.open_device(ND1, OpenMode::ReadWrite).unwrap();
+        let handle = client.alloc(file, device_memory(PAGE)).unwrap();
+        assert_eq!(extended(&client, other, handle), Err(Errno::EINVAL));
+        assert_eq!(client.free(other, handle), Err(Errno::EINVAL));
+        assert!(extended(&client, file, handle).is_ok());
+    }
 }
 
 #[test]
@@ -113,23 +115,27 @@ fn any_address_in_a_chunk_finds_it() {
 
 #[test]
 fn the_drivers_own_chunks_get_a_handle_when_somebody_asks() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let carveout = at_address(&client, file, PAGE).unwrap();
-    assert_eq!((carveout.size, carveout.mem_handle), (CARVEOUT, 1));
-    assert_eq!(at_address(&client, file, 2 * PAGE).unwrap().mem_handle, 1);
-    assert_eq!(client.get_pa(file, 1), Ok(0));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let carveout = at_address(&client, file, PAGE).unwrap();
+        assert_eq!((carveout.size, carveout.mem_handle), (CARVEOUT, 1));
+        assert_eq!(at_address(&client, file, 2 * PAGE).unwrap().mem_handle, 1);
+        assert_eq!(client.get_pa(file, 1), Ok(0));
+    }
 }
 
 #[test]
 fn without_a_handle_left_the_address_alone_is_told() {
-    let rig = Rig::with(Arch::V2, |config| config.handle_limit = 3);
-    let (client, file) = Client::attached(&rig, 7);
-    client.alloc(file, device_memory(PAGE)).unwrap();
-    client.alloc(file, device_memory(PAGE)).unwrap_err();
-    assert_eq!(at_address(&client, file, 0), Err(Errno::ENOENT));
-    let short = client.ioctl(file, ioctl::MEM_MC_GET_INFO, [0_u64; 3]);
-    assert_eq!(short, Ok([0, 0, CARVEOUT]));
+    for arch in Arch::ALL {
+        let rig = Rig::with(arch, |config| config.handle_limit = 3);
+        let (client, file) = Client::attached(&rig, 7);
+        client.alloc(file, device_memory(PAGE)).unwrap();
+        client.alloc(file, device_memory(PAGE)).unwrap_err();
+        assert_eq!(at_address(&client, file, 0), Err(Errno::ENOENT));
+        let short = client.ioctl(file, ioctl::MEM_MC_GET_INFO, [0_u64; 3]);
+        assert_eq!(short, Ok([0, 0, CARVEOUT]));
+    }
 }
 
 #[test]
@@ -192,49 +198,53 @@ fn too_little_room_is_told_and_nothing_else() {
 
 #[test]
 fn no_block_has_a_resource_to_map() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    for (block, resource) in [(0, 0), (1, 1), (2, 3), (u32::MAX, u32::MAX)] {
-        let argument = ResourceMmapInfo {
-            block,
-            resource,
-            ..ResourceMmapInfo::default()
-        };
-        let answer = client.ioctl(file, ioctl::RESOURCE_MMAP_INFO, argument);
-        assert_eq!(answer, Err(Errno::EINVAL));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        for (block, resource) in [(0, 0), (1, 1), (2, 3), (u32::MAX, u32::MAX)] {
+            let argument = ResourceMmapInfo {
+                block,
+                resource,
+                ..ResourceMmapInfo::default()
+            };
+            let answer = client.ioctl(file, ioctl::RESOURCE_MMAP_INFO, argument);
+            assert_eq!(answer, Err(Errno::EINVAL));
+        }
     }
 }
 
 #[test]
 fn structs_that_cannot_be_read_or_written_are_faults() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let words = [
-        ioctl::MEM_GET_EXTENDED_INFO,
-        ioctl::MEM_MC_GET_INFO,
-        ioctl::MEM_MC_GET_INFO_V2,
-        ioctl::DUMP_MEM_CHUNKS,
-        ioctl::RESOURCE_MMAP_INFO,
-    ];
-    let short = client.space.put(&[0; 23]);
-    for word in words {
-        for at in [0, NOWHERE, u64::MAX, short] {
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let words = [
+            ioctl::MEM_GET_EXTENDED_INFO,
+            ioctl::MEM_MC_GET_INFO,
+            ioctl::MEM_MC_GET_INFO_V2,
+            ioctl::DUMP_MEM_CHUNKS,
+            ioctl::RESOURCE_MMAP_INFO,
+        ];
+        let short = client.space.put(&[0; 23]);
+        for word in words {
+            for at in [0, NOWHERE, u64::MAX, short] {
+                let answer = client.raw_ioctl(file, word, at);
+                assert_eq!(answer, Err(Errno::EFAULT), "{:?}", ioctl::name(word));
+            }
+        }
+        let handle = client.alloc(file, device_memory(PAGE)).unwrap();
+        let structs = [
+            (ioctl::MEM_GET_EXTENDED_INFO, handle),
+            (ioctl::MEM_MC_GET_INFO, 0),
+            (ioctl::MEM_MC_GET_INFO_V2, 0),
+            (ioctl::DUMP_MEM_CHUNKS, 0),
+        ];
+        for (word, first) in structs {
+            let at = client
+                .space
+                .put_read_only([first, 0, 0, 0, 0, 0].as_bytes());
             let answer = client.raw_ioctl(file, word, at);
             assert_eq!(answer, Err(Errno::EFAULT), "{:?}", ioctl::name(word));
         }
-    }
-    let handle = client.alloc(file, device_memory(PAGE)).unwrap();
-    let structs = [
-        (ioctl::MEM_GET_EXTENDED_INFO, handle),
-        (ioctl::MEM_MC_GET_INFO, 0),
-        (ioctl::MEM_MC_GET_INFO_V2, 0),
-        (ioctl::DUMP_MEM_CHUNKS, 0),
-    ];
-    for (word, first) in structs {
-        let at = client
-            .space
-            .put_read_only([first, 0, 0, 0, 0, 0].as_bytes());
-        let answer = client.raw_ioctl(file, word, at);
-        assert_eq!(answer, Err(Errno::EFAULT), "{:?}", ioctl::name(word));
     }
 }

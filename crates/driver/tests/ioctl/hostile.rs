@@ -40,24 +40,8 @@ fn a_handle_of_nobody_is_refused_by_every_command_that_takes_one() {
             let rig = Rig::new(arch);
             let scene = Scene::new(&rig);
             let bad = scene.bad_handles(arch);
-            if command.word == ioctl::MEM_COPY_ASYNC_WAIT {
-                // There is something to wait for, so that only the handle can be wrong.
-                let start = commands().find(|(it, _)| it.word == ioctl::MEM_COPY_ASYNC64);
-                let (start, layout) = start.unwrap();
-                scene.send(start.word, &scene.good(start, layout)).unwrap();
-            }
-            let good = || {
-                let mut bytes = scene.good(command, layout);
-                if command.word == ioctl::MEM_COPY_ASYNC_WAIT {
-                    let pwait = filled(layout)
-                        .into_iter()
-                        .find(|it| it.field.name == "pwait");
-                    pwait
-                        .unwrap()
-                        .set(&mut bytes, ioctl::wait_handle::ASYNC1.into());
-                }
-                bytes
-            };
+            scene.begin(command);
+            let good = || scene.good(command, layout);
             let is_ring = matches!(
                 command.word,
                 ioctl::DMA_QUEUE_INIT | ioctl::DMA_QUEUE_INIT_BATCH

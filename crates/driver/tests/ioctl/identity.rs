@@ -49,45 +49,49 @@ fn every_device_has_a_place_and_a_number_of_its_own() {
 
 #[test]
 fn the_place_of_any_device_is_told_relative_to_the_opened_one() {
-    let rig = Rig::pair(Arch::V3);
-    let client = Client::new(&rig, 7);
-    let ask = |file: FileId, nd_index| {
-        let argument = DeviceBdfExt {
-            nd_index,
-            domain: 9,
-            bus: 9,
-            slot: 9,
-            func: 9,
-            pad: [0; 2],
+    for arch in Arch::ALL {
+        let rig = Rig::pair(arch);
+        let client = Client::new(&rig, 7);
+        let ask = |file: FileId, nd_index| {
+            let argument = DeviceBdfExt {
+                nd_index,
+                domain: 9,
+                bus: 9,
+                slot: 9,
+                func: 9,
+                pad: [0; 2],
+            };
+            let answer = client.ioctl(file, ioctl::DEVICE_BDF_EXT, argument)?;
+            assert_eq!((answer.nd_index, answer.domain), (nd_index, 0));
+            assert_eq!((answer.slot, answer.func), (0, 0));
+            Ok(answer.bus)
         };
-        let answer = client.ioctl(file, ioctl::DEVICE_BDF_EXT, argument)?;
-        assert_eq!((answer.nd_index, answer.domain), (nd_index, 0));
-        assert_eq!((answer.slot, answer.func), (0, 0));
-        Ok(answer.bus)
-    };
-    for mode in [OpenMode::WriteOnly, OpenMode::ReadWrite] {
-        let first = client.open(mode).unwrap();
-        let second = client.open_device(ND1, mode).unwrap();
-        assert_eq!([0, 1].map(|index| ask(first, index)), [Ok(0), Ok(1)]);
-        assert_eq!(ask(first, 2), Err(Errno::EINVAL));
-        assert_eq!(ask(second, 0), Ok(1));
-        assert_eq!(ask(second, 1), Err(Errno::EINVAL));
-        assert_eq!(ask(second, u32::MAX), Err(Errno::EINVAL));
+        for mode in [OpenMode::WriteOnly, OpenMode::ReadWrite] {
+            let first = client.open(mode).unwrap();
+            let second = client.open_device(ND1, mode).unwrap();
+            assert_eq!([0, 1].map(|index| ask(first, index)), [Ok(0), Ok(1)]);
+            assert_eq!(ask(first, 2), Err(Errno::EINVAL));
+            assert_eq!(ask(second, 0), Ok(1));
+            assert_eq!(ask(second, 1), Err(Errno::EINVAL));
+            assert_eq!(ask(second, u32::MAX), Err(Errno::EINVAL));
+        }
     }
 }
 
 #[test]
 fn the_process_of_the_first_slot_is_told() {
-    let rig = Rig::new(Arch::V2);
-    let (first, file) = Client::attached(&rig, 7);
-    let (second, second_file) = Client::attached(&rig, 8);
-    let ask = |client: &Client<'_>, file| {
-        let answer = client.ioctl(file, ioctl::DEVICE_APP_PID, DeviceAppPid { pid: -1 });
-        answer.unwrap().pid
-    };
-    assert_eq!(ask(&second, second_file), 7);
-    first.close(file);
-    assert_eq!(ask(&second, second_file), 0);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (first, file) = Client::attached(&rig, 7);
+        let (second, second_file) = Client::attached(&rig, 8);
+        let ask = |client: &Client<'_>, file| {
+            let answer = client.ioctl(file, ioctl::DEVICE_APP_PID, DeviceAppPid { pid: -1 });
+            answer.unwrap().pid
+        };
+        assert_eq!(ask(&second, second_file), 7);
+        first.close(file);
+        assert_eq!(ask(&second, second_file), 0);
+    }
 }
 
 /// The header and as many entries as there is room for, all bytes 0xaa before.
@@ -150,72 +154,78 @@ fn the_attached_processes_are_told_with_what_they_use() {
 
 #[test]
 fn no_more_processes_are_told_than_there_is_room_for() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let (_second, _) = Client::attached(&rig, 8);
-    let (size, told) = apps(&client, file, 1, 2);
-    assert_eq!((size, told[0].pid), (1, 7));
-    assert_eq!(told[1].pid, 0xaaaa_aaaa_u32.cast_signed());
-    assert_eq!(apps(&client, file, 0, 0).0, 0);
-    let lies = DeviceGetAllAppsInfo {
-        capacity: u32::MAX,
-        ..DeviceGetAllAppsInfo::default()
-    };
-    let answer = client.ioctl(file, ioctl::DEVICE_GET_ALL_APPS_INFO, lies);
-    assert_eq!(answer.map(drop), Err(Errno::EFAULT), "there is no room");
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let (_second, _) = Client::attached(&rig, 8);
+        let (size, told) = apps(&client, file, 1, 2);
+        assert_eq!((size, told[0].pid), (1, 7));
+        assert_eq!(told[1].pid, 0xaaaa_aaaa_u32.cast_signed());
+        assert_eq!(apps(&client, file, 0, 0).0, 0);
+        let lies = DeviceGetAllAppsInfo {
+            capacity: u32::MAX,
+            ..DeviceGetAllAppsInfo::default()
+        };
+        let answer = client.ioctl(file, ioctl::DEVICE_GET_ALL_APPS_INFO, lies);
+        assert_eq!(answer.map(drop), Err(Errno::EFAULT), "there is no room");
+    }
 }
 
 #[test]
 fn a_line_for_the_log_has_an_end_and_a_limit() {
-    let rig = Rig::new(Arch::V2);
-    let client = Client::new(&rig, 7);
-    for mode in [OpenMode::WriteOnly, OpenMode::ReadWrite] {
-        let file = client.open(mode).unwrap();
-        let ask = |buffer, size| {
-            let argument = Printk {
-                buffer,
-                size,
-                pad: 0,
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let client = Client::new(&rig, 7);
+        for mode in [OpenMode::WriteOnly, OpenMode::ReadWrite] {
+            let file = client.open(mode).unwrap();
+            let ask = |buffer, size| {
+                let argument = Printk {
+                    buffer,
+                    size,
+                    pad: 0,
+                };
+                client.ioctl(file, ioctl::PRINTK, argument).map(drop)
             };
-            client.ioctl(file, ioctl::PRINTK, argument).map(drop)
-        };
-        let line = client.space.put(b"hello\0");
-        assert_eq!(ask(line, 6), Ok(()));
-        assert_eq!(ask(line, 5), Err(Errno::EBADMSG));
-        assert_eq!(ask(line, 0), Err(Errno::EBADMSG));
-        assert_eq!(ask(line, 7), Err(Errno::EFAULT));
-        assert_eq!(ask(NOWHERE, 6), Err(Errno::EFAULT));
-        let long = client.space.put(&[0; 513]);
-        assert_eq!(ask(long, 512), Ok(()));
-        assert_eq!(ask(long, 513), Err(Errno::EFAULT));
-        assert_eq!(ask(long, u32::MAX), Err(Errno::EFAULT));
+            let line = client.space.put(b"hello\0");
+            assert_eq!(ask(line, 6), Ok(()));
+            assert_eq!(ask(line, 5), Err(Errno::EBADMSG));
+            assert_eq!(ask(line, 0), Err(Errno::EBADMSG));
+            assert_eq!(ask(line, 7), Err(Errno::EFAULT));
+            assert_eq!(ask(NOWHERE, 6), Err(Errno::EFAULT));
+            let long = client.space.put(&[0; 513]);
+            assert_eq!(ask(long, 512), Ok(()));
+            assert_eq!(ask(long, 513), Err(Errno::EFAULT));
+            assert_eq!(ask(long, u32::MAX), Err(Errno::EFAULT));
+        }
     }
 }
 
 #[test]
 fn answers_that_cannot_be_written_are_faults() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let words = [
-        ioctl::DEVICE_INFO,
-        ioctl::DEVICE_BDF,
-        ioctl::DEVICE_BDF_EXT,
-        ioctl::HOST_DEVICE_ID,
-        ioctl::DEVICE_APP_PID,
-        ioctl::DEVICE_GET_ALL_APPS_INFO,
-        ioctl::PRINTK,
-    ];
-    let short = client.space.put(&[0; 3]);
-    for word in words {
-        for at in [0, NOWHERE, u64::MAX, short] {
-            let answer = client.raw_ioctl(file, word, at);
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let words = [
+            ioctl::DEVICE_INFO,
+            ioctl::DEVICE_BDF,
+            ioctl::DEVICE_BDF_EXT,
+            ioctl::HOST_DEVICE_ID,
+            ioctl::DEVICE_APP_PID,
+            ioctl::DEVICE_GET_ALL_APPS_INFO,
+            ioctl::PRINTK,
+        ];
+        let short = client.space.put(&[0; 3]);
+        for word in words {
+            for at in [0, NOWHERE, u64::MAX, short] {
+                let answer = client.raw_ioctl(file, word, at);
+                assert_eq!(answer, Err(Errno::EFAULT), "{:?}", ioctl::name(word));
+            }
+        }
+        let read_only = client.space.put_read_only(&[0; 16]);
+        for word in [ioctl::DEVICE_BDF_EXT, ioctl::DEVICE_GET_ALL_APPS_INFO] {
+            let answer = client.raw_ioctl(file, word, read_only);
             assert_eq!(answer, Err(Errno::EFAULT), "{:?}", ioctl::name(word));
         }
-    }
-    let read_only = client.space.put_read_only(&[0; 16]);
-    for word in [ioctl::DEVICE_BDF_EXT, ioctl::DEVICE_GET_ALL_APPS_INFO] {
-        let answer = client.raw_ioctl(file, word, read_only);
-        assert_eq!(answer, Err(Errno::EFAULT), "{:?}", ioctl::name(word));
     }
 }
 

@@ -59,69 +59,77 @@ fn cores_that_the_device_has_not_are_too_big_and_states_of_nobody_invalid() {
 
 #[test]
 fn whoever_waits_for_a_starter_takes_over_after_five_seconds() {
-    let rig = Rig::new(Arch::V2);
-    let (first, file) = Client::attached(&rig, 7);
-    let (second, second_file) = Client::attached(&rig, 8);
-    set(&first, file, 0, STARTED).unwrap();
-    assert_eq!(set(&second, second_file, 0, STARTED), Ok(STARTED));
-    assert_eq!(rig.sched.bound_us.load(Ordering::Relaxed), 5_000_000);
-    second.kill();
-    let answer = set(&second, second_file, 0, STARTED);
-    assert_eq!(answer, Err(Errno::EINTR));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (first, file) = Client::attached(&rig, 7);
+        let (second, second_file) = Client::attached(&rig, 8);
+        set(&first, file, 0, STARTED).unwrap();
+        assert_eq!(set(&second, second_file, 0, STARTED), Ok(STARTED));
+        assert_eq!(rig.sched.bound_us.load(Ordering::Relaxed), 5_000_000);
+        second.kill();
+        let answer = set(&second, second_file, 0, STARTED);
+        assert_eq!(answer, Err(Errno::EINTR));
+    }
 }
 
 #[test]
 fn of_those_who_wait_for_one_that_fails_one_goes_on() {
-    let rig = Rig::new(Arch::V2);
-    let (first, file) = Client::attached(&rig, 7);
-    set(&first, file, 0, STARTED).unwrap();
-    rig.sched.is_patient.store(true, Ordering::Relaxed);
-    std::thread::scope(|scope| {
-        let waits = [8, 9].map(|pid| {
-            let rig = &rig;
-            scope.spawn(move || {
-                let (client, file) = Client::attached(rig, pid);
-                let answer = set(&client, file, 0, STARTED);
-                if answer == Ok(STARTED) {
-                    set(&client, file, 0, COMPLETED).unwrap();
-                }
-                answer
-            })
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (first, file) = Client::attached(&rig, 7);
+        set(&first, file, 0, STARTED).unwrap();
+        rig.sched.is_patient.store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let waits = [8, 9].map(|pid| {
+                let rig = &rig;
+                scope.spawn(move || {
+                    let (client, file) = Client::attached(rig, pid);
+                    let answer = set(&client, file, 0, STARTED);
+                    if answer == Ok(STARTED) {
+                        set(&client, file, 0, COMPLETED).unwrap();
+                    }
+                    answer
+                })
+            });
+            while rig.sched.looks.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            set(&first, file, 0, INVALID).unwrap();
+            let mut answers = waits.map(|wait| wait.join().unwrap().unwrap());
+            answers.sort_unstable();
+            assert_eq!(answers, [STARTED, COMPLETED]);
         });
-        while rig.sched.looks.load(Ordering::Relaxed) == 0 {
-            std::thread::yield_now();
-        }
-        set(&first, file, 0, INVALID).unwrap();
-        let mut answers = waits.map(|wait| wait.join().unwrap().unwrap());
-        answers.sort_unstable();
-        assert_eq!(answers, [STARTED, COMPLETED]);
-    });
+    }
 }
 
 #[test]
 fn a_starter_that_closes_the_device_has_failed() {
-    let rig = Rig::new(Arch::V3);
-    let (first, file) = Client::attached(&rig, 7);
-    set(&first, file, 0, STARTED).unwrap();
-    set(&first, file, 1, COMPLETED).unwrap();
-    first.close(file);
-    let (second, file) = Client::attached(&rig, 8);
-    assert_eq!(set(&second, file, 0, STARTED), Ok(STARTED));
-    assert_eq!(
-        rig.sched.looks.load(Ordering::Relaxed),
-        0,
-        "nobody is waited for"
-    );
-    assert_eq!(set(&second, file, 1, STARTED), Ok(COMPLETED));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (first, file) = Client::attached(&rig, 7);
+        set(&first, file, 0, STARTED).unwrap();
+        set(&first, file, 1, COMPLETED).unwrap();
+        first.close(file);
+        let (second, file) = Client::attached(&rig, 8);
+        assert_eq!(set(&second, file, 0, STARTED), Ok(STARTED));
+        assert_eq!(
+            rig.sched.looks.load(Ordering::Relaxed),
+            0,
+            "nobody is waited for"
+        );
+        assert_eq!(set(&second, file, 1, STARTED), Ok(COMPLETED));
+    }
 }
 
 #[test]
 fn structs_that_cannot_be_read_or_written_are_faults() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let short = client.space.put(&[0; 11]);
-    for at in [0, NOWHERE, u64::MAX, short] {
-        let answer = client.raw_ioctl(file, ioctl::CINIT_SET_STATE, at);
-        assert_eq!(answer, Err(Errno::EFAULT));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let short = client.space.put(&[0; 11]);
+        for at in [0, NOWHERE, u64::MAX, short] {
+            let answer = client.raw_ioctl(file, ioctl::CINIT_SET_STATE, at);
+            assert_eq!(answer, Err(Errno::EFAULT));
+        }
     }
 }

@@ -36,3 +36,4 @@ mod resets;
 mod ring_memory;
 mod scrub;
 mod support;
+mod table;

@@ -66,48 +66,54 @@ fn a_writer_becomes_a_reader_beside_which_others_of_its_process_read() {
 
 #[test]
 fn whoever_loads_what_is_loaded_is_told_so_and_has_the_lock() {
-    let rig = Rig::new(Arch::V3);
-    let mine = Asker::new(&rig, 7);
-    mine.ask(CRWL_WRITER_ENTER, 1).unwrap();
-    mine.ask(CRWL_WRITER_DOWNGRADE, 1).unwrap();
-    mine.ask(CRWL_READER_EXIT, 1).unwrap();
-    assert_eq!(mine.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EALREADY));
-    assert_eq!(mine.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EBUSY));
-    mine.ask(CRWL_WRITER_DOWNGRADE, 1).unwrap();
-    mine.ask(CRWL_READER_EXIT, 1).unwrap();
-    assert_eq!(mine.ask(CRWL_WRITER_ENTER, 2), Ok(()), "another model");
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let mine = Asker::new(&rig, 7);
+        mine.ask(CRWL_WRITER_ENTER, 1).unwrap();
+        mine.ask(CRWL_WRITER_DOWNGRADE, 1).unwrap();
+        mine.ask(CRWL_READER_EXIT, 1).unwrap();
+        assert_eq!(mine.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EALREADY));
+        assert_eq!(mine.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EBUSY));
+        mine.ask(CRWL_WRITER_DOWNGRADE, 1).unwrap();
+        mine.ask(CRWL_READER_EXIT, 1).unwrap();
+        assert_eq!(mine.ask(CRWL_WRITER_ENTER, 2), Ok(()), "another model");
+    }
 }
 
 #[test]
 fn another_model_or_another_process_has_no_such_lock() {
-    let rig = Rig::new(Arch::V3);
-    let (mine, other) = (Asker::new(&rig, 7), Asker::new(&rig, 8));
-    assert_eq!(mine.ask(CRWL_READER_ENTER, 1), Err(Errno::ENOENT));
-    assert_eq!(mine.ask(CRWL_READER_EXIT, 1), Err(Errno::ENOENT));
-    assert_eq!(mine.ask(CRWL_WRITER_DOWNGRADE, 1), Err(Errno::EINVAL));
-    mine.ask(CRWL_WRITER_ENTER, 1).unwrap();
-    assert_eq!(mine.ask(CRWL_WRITER_DOWNGRADE, 2), Err(Errno::ENOENT));
-    assert_eq!(other.ask(CRWL_WRITER_DOWNGRADE, 1), Err(Errno::ENOENT));
-    mine.ask(CRWL_WRITER_DOWNGRADE, 1).unwrap();
-    for word in [CRWL_READER_ENTER, CRWL_READER_EXIT] {
-        assert_eq!(mine.ask(word, 2), Err(Errno::ENOENT));
-        assert_eq!(other.ask(word, 1), Err(Errno::ENOENT));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (mine, other) = (Asker::new(&rig, 7), Asker::new(&rig, 8));
+        assert_eq!(mine.ask(CRWL_READER_ENTER, 1), Err(Errno::ENOENT));
+        assert_eq!(mine.ask(CRWL_READER_EXIT, 1), Err(Errno::ENOENT));
+        assert_eq!(mine.ask(CRWL_WRITER_DOWNGRADE, 1), Err(Errno::EINVAL));
+        mine.ask(CRWL_WRITER_ENTER, 1).unwrap();
+        assert_eq!(mine.ask(CRWL_WRITER_DOWNGRADE, 2), Err(Errno::ENOENT));
+        assert_eq!(other.ask(CRWL_WRITER_DOWNGRADE, 1), Err(Errno::ENOENT));
+        mine.ask(CRWL_WRITER_DOWNGRADE, 1).unwrap();
+        for word in [CRWL_READER_ENTER, CRWL_READER_EXIT] {
+            assert_eq!(mine.ask(word, 2), Err(Errno::ENOENT));
+            assert_eq!(other.ask(word, 1), Err(Errno::ENOENT));
+        }
+        assert_eq!(other.ask(CRWL_WRITER_DOWNGRADE, 1), Err(Errno::EINVAL));
     }
-    assert_eq!(other.ask(CRWL_WRITER_DOWNGRADE, 1), Err(Errno::EINVAL));
 }
 
 #[test]
 fn readers_wait_half_a_second_and_writers_two() {
-    let rig = Rig::new(Arch::V2);
-    let (mine, other) = (Asker::new(&rig, 7), Asker::new(&rig, 8));
-    let bound_us = || rig.sched.bound_us.load(Ordering::Relaxed);
-    mine.ask(CRWL_WRITER_ENTER, 1).unwrap();
-    assert_eq!(other.ask(CRWL_READER_ENTER, 1), Err(Errno::EBUSY));
-    assert_eq!(bound_us(), 500_000);
-    assert_eq!(other.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EBUSY));
-    assert_eq!(bound_us(), 2_000_000);
-    other.client.kill();
-    assert_eq!(other.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EINTR));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (mine, other) = (Asker::new(&rig, 7), Asker::new(&rig, 8));
+        let bound_us = || rig.sched.bound_us.load(Ordering::Relaxed);
+        mine.ask(CRWL_WRITER_ENTER, 1).unwrap();
+        assert_eq!(other.ask(CRWL_READER_ENTER, 1), Err(Errno::EBUSY));
+        assert_eq!(bound_us(), 500_000);
+        assert_eq!(other.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EBUSY));
+        assert_eq!(bound_us(), 2_000_000);
+        other.client.kill();
+        assert_eq!(other.ask(CRWL_WRITER_ENTER, 1), Err(Errno::EINTR));
+    }
 }
 
 #[test]

@@ -27,56 +27,80 @@ fn empty(arch: Arch) -> Rig {
     })
 }
 
+/// The last core and the last channel.
+fn last(arch: Arch) -> (u32, u32) {
+    match arch {
+        Arch::V2 => (1, 1),
+        Arch::V3 | Arch::V4 => (7, 3),
+    }
+}
+
 #[test]
 fn a_scrub_is_begun_and_waited_for() {
-    let rig = empty(Arch::V3);
-    let (client, file) = Client::attached(&rig, 7);
-    let wait = |hbm_index| {
-        let argument = HbmScrubWait {
-            nc_id: 6,
-            hbm_index,
+    for arch in Arch::ALL {
+        let rig = empty(arch);
+        let (core, channel) = last(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let wait = |hbm_index| {
+            let argument = HbmScrubWait {
+                nc_id: core,
+                hbm_index,
+            };
+            client.ioctl(file, ioctl::HBM_SCRUB_WAIT, argument)
         };
-        client.ioctl(file, ioctl::HBM_SCRUB_WAIT, argument)
-    };
-    assert_eq!(wait(3).map(drop), Err(Errno::EINVAL), "none is under way");
-    let begun = client.ioctl(file, ioctl::HBM_SCRUB_START, start(6, 3));
-    assert_eq!(begun, Ok(start(6, 3)), "the struct is not written");
-    let twice = client.ioctl(file, ioctl::HBM_SCRUB_START, start(6, 3));
-    assert_eq!(twice, Err(Errno::EBUSY));
-    assert_eq!(wait(2).map(drop), Err(Errno::EINVAL), "another channel");
-    wait(3).unwrap();
-    assert_eq!(wait(3).map(drop), Err(Errno::EINVAL));
+        assert_eq!(
+            wait(channel).map(drop),
+            Err(Errno::EINVAL),
+            "none is under way"
+        );
+        let begun = client.ioctl(file, ioctl::HBM_SCRUB_START, start(core, channel));
+        assert_eq!(begun, Ok(start(core, channel)), "the struct is not written");
+        let twice = client.ioctl(file, ioctl::HBM_SCRUB_START, start(core, channel));
+        assert_eq!(twice, Err(Errno::EBUSY));
+        assert_eq!(
+            wait(channel - 1).map(drop),
+            Err(Errno::EINVAL),
+            "another channel"
+        );
+        wait(channel).unwrap();
+        assert_eq!(wait(channel).map(drop), Err(Errno::EINVAL));
+    }
 }
 
 #[test]
 fn a_scrub_of_what_is_in_use_or_not_there_is_refused() {
-    let rig = Rig::new(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let begin = |argument| {
-        client
-            .ioctl(file, ioctl::HBM_SCRUB_START, argument)
-            .map(drop)
-    };
-    client.alloc(file, device_memory(PAGE)).unwrap();
-    assert_eq!(begin(start(0, 0)), Err(Errno::EBUSY));
-    assert_eq!(begin(start(0, 2)), Err(Errno::EINVAL));
-    assert_eq!(begin(start(2, 0)), Err(Errno::EINVAL));
-    for word in [ioctl::HBM_SCRUB_START, ioctl::HBM_SCRUB_WAIT] {
-        assert_eq!(client.raw_ioctl(file, word, NOWHERE), Err(Errno::EFAULT));
-        let write_only = client.open(OpenMode::WriteOnly).unwrap();
-        let answer = client.raw_ioctl(write_only, word, NOWHERE);
-        assert_eq!(answer, Err(Errno::EINVAL));
+    for arch in Arch::ALL {
+        let rig = Rig::new(arch);
+        let (core, channel) = last(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let begin = |argument| {
+            client
+                .ioctl(file, ioctl::HBM_SCRUB_START, argument)
+                .map(drop)
+        };
+        client.alloc(file, device_memory(PAGE)).unwrap();
+        assert_eq!(begin(start(0, 0)), Err(Errno::EBUSY));
+        assert_eq!(begin(start(0, channel + 1)), Err(Errno::EINVAL));
+        assert_eq!(begin(start(core + 1, 0)), Err(Errno::EINVAL));
+        for word in [ioctl::HBM_SCRUB_START, ioctl::HBM_SCRUB_WAIT] {
+            assert_eq!(client.raw_ioctl(file, word, NOWHERE), Err(Errno::EFAULT));
+            let write_only = client.open(OpenMode::WriteOnly).unwrap();
+            let answer = client.raw_ioctl(write_only, word, NOWHERE);
+            assert_eq!(answer, Err(Errno::EINVAL));
+        }
     }
 }
 
 #[test]
 fn a_process_that_goes_leaves_no_scrub() {
-    let rig = empty(Arch::V2);
-    let (client, file) = Client::attached(&rig, 7);
-    let (other, other_file) = Client::attached(&rig, 8);
-    let begun = client.ioctl(file, ioctl::HBM_SCRUB_START, start(0, 0));
-    begun.unwrap();
-    client.close(file);
-    let begun = other.ioctl(other_file, ioctl::HBM_SCRUB_START, start(0, 0));
-    begun.unwrap();
+    for arch in Arch::ALL {
+        let rig = empty(arch);
+        let (client, file) = Client::attached(&rig, 7);
+        let (other, other_file) = Client::attached(&rig, 8);
+        let begun = client.ioctl(file, ioctl::HBM_SCRUB_START, start(0, 0));
+        begun.unwrap();
+        client.close(file);
+        let begun = other.ioctl(other_file, ioctl::HBM_SCRUB_START, start(0, 0));
+        begun.unwrap();
+    }
 }

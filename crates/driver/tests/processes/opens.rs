@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
-use glia_abi::handle::Pid;
-use glia_abi::ioctl::{self, MemCopyAsync64, NcReset};
+use glia_abi::handle::{FileId, Pid};
+use glia_abi::ioctl::reset::{DONE, FAILED};
+use glia_abi::ioctl::{self, MemCopyAsync64, NcReset, NcResetReady};
 use glia_abi::sched::{Micros, Sched};
 use glia_abi::transport::OpenMode;
 use glia_device::VirtualSched;
@@ -54,6 +55,7 @@ fn a_device_whose_latest_reset_failed_cannot_be_opened_until_one_ends_well() {
         client
             .raw_ioctl(file, ioctl::DEVICE_RESET, NOWHERE)
             .unwrap();
+        assert_eq!(told(&client, file), (0, FAILED), "{arch}");
         for mode in [OpenMode::ReadOnly, OpenMode::ReadWrite] {
             assert_eq!(other.open(mode), Err(Errno::EINVAL), "{arch}");
         }
@@ -62,6 +64,7 @@ fn a_device_whose_latest_reset_failed_cannot_be_opened_until_one_ends_well() {
         client
             .raw_ioctl(file, ioctl::DEVICE_RESET, NOWHERE)
             .unwrap();
+        assert_eq!(told(&client, file), (1, DONE), "{arch}");
         assert!(other.open(OpenMode::ReadWrite).is_ok());
     }
 }
@@ -145,4 +148,17 @@ fn a_process_that_is_to_end_does_not_wait_behind_a_close() {
         };
         sched.run(vec![Box::new(close), Box::new(open)]).unwrap();
     }
+}
+
+/// What the two commands that wait for a reset tell of it.
+fn told(client: &Client<'_>, file: FileId) -> (u8, i32) {
+    let ready = client.space.put(&[9]);
+    let answer = client.raw_ioctl(file, ioctl::DEVICE_READY, ready);
+    assert_eq!(answer, Ok(0));
+    let argument = NcResetReady {
+        request_id: 7,
+        result: 9,
+    };
+    let answer = client.ioctl(file, ioctl::NC_RESET_READY, argument);
+    (client.space.get(ready)[0], answer.unwrap().result)
 }

@@ -246,8 +246,7 @@ impl Mapping for Mapped {
                 limit_bytes: self.size_bytes as u64,
             });
         }
-        // CAST: not greater than `self.size_bytes`, a usize.
-        #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
+        // CAST: not greater than `self.size_bytes`, a usize, and Linux here has 64 bits.
         let count = (size_bytes / WORD_BYTES) as usize;
         // SAFETY: aligned, in the mapping, which lives as long as `self`, and atomics may be changed
         // by others.

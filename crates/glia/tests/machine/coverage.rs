@@ -46,6 +46,8 @@ fn commands_are_counted_by_class_and_by_how_they_were_answered() {
     assert_eq!(ask(free, ioctl::DEVICE_INIT, &mut []), Err(Errno::EINVAL));
     assert_eq!(ask(full, ioctl::MEM_FREE, &mut [0; 8]), Err(Errno::EINVAL));
     assert_eq!(ask(full, 0x4e4e_4e4e, &mut [0; 8]), Err(Errno::EINVAL));
+    let read = ask(full, ioctl::SEMAPHORE_READ, &mut [0; 8]);
+    assert_eq!(read, Err(Errno::EINVAL));
 
     let report = coverage.report();
     let init = command(&report, ioctl::DEVICE_INIT);
@@ -56,6 +58,11 @@ fn commands_are_counted_by_class_and_by_how_they_were_answered() {
     assert_eq!((free.done, free.errors["EINVAL"]), (0, 1));
     let unknown = command(&report, 0x4e4e_4e4e);
     assert_eq!((unknown.name, unknown.classes["unknown"]), (None, 1));
+    let read = command(&report, ioctl::SEMAPHORE_READ);
+    assert_eq!(read.name, Some("SEMAPHORE_READ"));
+    let classes = read.classes.iter().map(|(&class, &count)| (class, count));
+    assert_eq!(classes.collect::<Vec<_>>(), [("unimplemented", 1)]);
+    assert_eq!((read.done, read.errors["EINVAL"]), (0, 1));
     // Known and unknown together are all that there are.
     let known = report.commands.iter().filter(|it| it.name.is_some());
     let all = known.count() + report.not_called.len();

@@ -306,10 +306,10 @@ fn columns(rows: &Rows<'_>, assumed: &mut Vec<String>) -> Vec<Column> {
                     let name = name.clone();
                     columns.push(Column { name, usage });
                 }
-                None if size.as_ref().is_some_and(|size| size.bytes > 0) => {
-                    if !strange.contains(&name) {
-                        strange.push(name);
-                    }
+                None if size.as_ref().is_some_and(|size| size.bytes > 0)
+                    && !strange.contains(&name) =>
+                {
+                    strange.push(name);
                 }
                 _ => {}
             }
