@@ -181,7 +181,7 @@ impl<T> SleepLock<T> {
                 taken = Some(guard);
                 Poll::Done
             }
-            Err(_) if gives_up() => Poll::Never,
+            Err(_) if gives_up() => Poll::Done,
             Err(_) => Poll::Pending,
         };
         sched.block(self.on, &mut look, None);

@@ -263,7 +263,7 @@ impl ModelLocks {
             drop(cores);
             if killed() {
                 answer = Err(LockError::Killed { process });
-                return Poll::Never;
+                return Poll::Done;
             }
             Poll::Pending
         };

@@ -72,7 +72,11 @@ impl Books {
             pinned_bytes: machine.host().pinned_bytes(),
             channels: stats.channels,
             lists: stats.lists,
-            pools: memory.insight(),
+            // That something was there once is not left behind.
+            pools: PoolSnapshot {
+                births: 0,
+                ..memory.insight()
+            },
             attached: stats
                 .processes
                 .iter()

@@ -150,15 +150,13 @@ impl Load<'_> {
         self.settle(at, outcome);
     }
 
-    /// From the tensor to another one of its device.
+    /// From the tensor to another one of its HBM.
     fn copy(&mut self, from: usize) {
         let to = index(self.chance.below(self.live.len() as u64));
         let (source, target) = (&self.live[from], &self.live[to]);
-        if from == to
-            || source.core.device != target.core.device
-            || source.tensor.allocation_info().is_err()
-            || target.tensor.allocation_info().is_err()
-        {
+        // The device copies within an HBM.
+        let hbm = |live: &Live| live.tensor.allocation_info().map(|info| info.hbm).ok();
+        if from == to || hbm(source).is_none() || hbm(source) != hbm(target) {
             return self.read(from);
         }
         let (offset, length) = self.place(from);

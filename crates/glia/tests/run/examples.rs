@@ -134,7 +134,12 @@ fn the_size_of_a_scratchpad_page_decides() {
         (&failure["line"], &failure["id"]),
         (&7.into(), &"kv".into())
     );
-    assert_eq!(failure["explanation"]["cause"], "capacity", "{failure}");
+    assert_eq!(failure["explanation"]["cause"], "wrong_bank");
+    let log = failure["log"].as_str().unwrap();
+    // Shared and private.
+    assert!(log.contains(
+        "\\_NC 0      | 4.500GB  |  0.000B  |  0.000B  |  0.000B  | 2.000GB  | 2.500GB  |"
+    ));
     let large = run(&["examples/scratchpad-2g-trn2.jsonl"], "");
     assert_eq!(
         (large.code, large.stderr.as_str()),
