@@ -20,7 +20,6 @@ use glia_abi::usage::Category;
 use glia_runtime::ndl::{ChunkSpec, Device};
 
 use crate::books::{Books, make_what_stays, send};
-use crate::shadow::{Sent, Shadow, chain};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 const COMMANDS_SENT: u64 = 40_000;
@@ -50,8 +49,6 @@ struct Attacker {
     /// Where those chunks were.
     addresses: Vec<u64>,
     maps: Vec<Map>,
-    /// A chunk that nobody else names; the child of a fork has none.
-    shadow: Option<Shadow>,
 }
 
 /// A mapping, and whether it was to be of an own chunk.
@@ -66,7 +63,6 @@ impl Attacker {
         let modes = [OpenMode::ReadWrite, OpenMode::WriteOnly];
         let fds = modes.map(|mode| (process.open(DEVICE, mode).unwrap(), mode));
         let room = process.buffer(ROOM_BYTES).unwrap();
-        let shadow = Shadow::new(&process, fds[0].0);
         let mut attacker = Self {
             process,
             fds: fds.into(),
@@ -74,45 +70,9 @@ impl Attacker {
             handles: Vec::new(),
             addresses: Vec::new(),
             maps: Vec::new(),
-            shadow: Some(shadow),
         };
         attacker.fill_room(chance);
         attacker
-    }
-
-    /// A child, which has the parent's files and knows what the parent does; it is attached to nothing.
-    fn fork(&self, pid: u32, chance: &mut Chance) -> Self {
-        let process = self.process.fork(Pid::new(pid)).unwrap();
-        let room = process.buffer(ROOM_BYTES).unwrap();
-        let mut child = Self {
-            process,
-            fds: self.fds.clone(),
-            room,
-            handles: self.handles.clone(),
-            addresses: self.addresses.clone(),
-            maps: Vec::new(),
-            shadow: None,
-        };
-        child.fill_room(chance);
-        child
-    }
-
-    /// Sends commands that are in order, or nearly so, and looks at every byte of its shadow.
-    fn work(&mut self, chance: &mut Chance) -> Vec<Sent> {
-        let full = self
-            .fds
-            .iter()
-            .find(|(_, mode)| *mode == OpenMode::ReadWrite);
-        let (fd, _) = *full.unwrap();
-        if chance.below(4) == 0 {
-            return chain(&self.process, fd, chance);
-        }
-        let wild = [(); 2].map(|()| self.value(Kind::Size, chance));
-        self.shadow = self.shadow.take().filter(Shadow::is_alive);
-        match &mut self.shadow {
-            Some(shadow) => shadow.step(&self.process, fd, wild, chance),
-            None => Vec::new(),
-        }
     }
 
     /// Makes what pointers lead to look like arguments, too.
@@ -344,8 +304,8 @@ impl Attacker {
         }
     }
 
-    /// Sends one: the word that it sent, and the answer.
-    fn send(&mut self, command: &Command, victim: &Spared, chance: &mut Chance) -> (u32, i32) {
+    /// Sends one; says its answer.
+    fn send(&mut self, command: &Command, victim: &Spared, chance: &mut Chance) -> i32 {
         let spared = &victim.handles;
         let mut bytes = match command.argument {
             Argument::Struct(layout) => {
@@ -395,7 +355,7 @@ impl Attacker {
             self.handles.push(handle);
             self.learn(fd, handle);
         }
-        (word, answer.unwrap_or_else(|errno| errno.ret()))
+        answer.unwrap_or_else(|errno| errno.ret())
     }
 }
 
@@ -526,56 +486,35 @@ impl Victim {
     }
 }
 
-/// Attacks a machine: the built commands of which none succeeded.
-fn attack(model: Model, seed: u64) -> Vec<&'static str> {
+fn attack(model: Model, seed: u64) {
     let machine = machine(model);
     let victim = Victim::new(&machine);
     make_what_stays(&machine, DEVICE);
     publish_all(&machine);
-    let mut spared = victim.spared();
-    let always_spared = spared.handles.len();
+    let spared = victim.spared();
     let books = || Books::of(&machine, DEVICE);
     let before = books();
     let mut chance = Chance::of(seed, 0);
     let commands: Vec<_> = COMMANDS.iter().collect();
     let mut answers: BTreeMap<i32, u64> = BTreeMap::new();
     let mut calls: BTreeMap<i32, u64> = BTreeMap::new();
-    // Commands that succeeded, and how often.
-    let mut done: BTreeMap<&'static str, u64> = BTreeMap::new();
     let (mut sent, mut pid) = (0, 1000);
     while sent < COMMANDS_SENT {
         let mut attackers: Vec<_> = (pid..pid + 3)
             .map(|pid| Attacker::new(&machine, pid, &mut chance))
             .collect();
-        spared.handles.truncate(always_spared);
-        let shadows = attackers.iter().filter_map(|it| it.shadow.as_ref());
-        spared
-            .handles
-            .extend(shadows.map(|shadow| shadow.mem_handle));
-        for step in 0..LIFE {
-            if step == LIFE / 4 {
-                attackers.push(attackers[0].fork(pid + 3, &mut chance));
-            }
-            let which = usize::try_from(chance.below(attackers.len() as u64)).unwrap();
+        pid += 3;
+        for _ in 0..LIFE {
+            let which = usize::try_from(chance.below(3)).unwrap();
             if chance.below(12) == 0 {
                 let answer = attackers[which].call(&spared.addresses, &mut chance);
                 *calls.entry(answer).or_default() += 1;
-            }
-            if chance.below(6) == 0 {
-                for (word, answer) in attackers[which].work(&mut chance) {
-                    if answer.is_ok() {
-                        *done.entry(ioctl::name(word).unwrap()).or_default() += 1;
-                    }
-                }
             }
             let command = match chance.below(3) {
                 0 => ioctl::command(ioctl::MEM_ALLOC_V2MT64).unwrap(),
                 _ => Attacker::pick(&mut chance, &commands),
             };
-            let (word, answer) = attackers[which].send(command, &spared, &mut chance);
-            if answer >= 0 && word == command.word {
-                *done.entry(command.name).or_default() += 1;
-            }
+            let answer = attackers[which].send(command, &spared, &mut chance);
             *answers.entry(answer.min(1)).or_default() += 1;
             sent += 1;
         }
@@ -583,40 +522,21 @@ fn attack(model: Model, seed: u64) -> Vec<&'static str> {
             attacker.die();
         }
         drop(attackers);
-        pid += 4;
         assert_eq!(books(), before, "{model:?}: after {sent} commands");
         assert!(victim.is_unharmed(), "{model:?}: after {sent} commands");
     }
+    let done = answers.get(&0).copied().unwrap_or_default();
     println!("{model:?}: {sent} commands, answers {answers:?}, other calls {calls:?}");
-    println!("{model:?}: done {done:?}");
     assert!(calls[&0] > 500, "{calls:?}");
-    let never = COMMANDS
-        .iter()
-        .filter(|command| is_built(command) && !done.contains_key(command.name));
-    never.map(|command| command.name).collect()
-}
-
-/// Commands that are built, and refuse everything.
-const ALWAYS_REFUSED: [&str; 3] = [
-    "DMA_QUIESCE_QUEUES",
-    "DRIVER_INFO_SET",
-    "RESOURCE_MMAP_INFO",
-];
-
-fn is_built(command: &Command) -> bool {
-    const NOT_BUILT: [u32; 4] = [
-        ioctl::MEM_BUF_ZEROCOPY64_2_24,
-        ioctl::DMABUF_FD,
-        ioctl::NC_MODEL_STARTED_COUNT,
-        ioctl::GET_VA_PLACEMENT,
-    ];
-    !matches!(command.argument, Argument::NotCovered) && !NOT_BUILT.contains(&command.word)
+    assert!(
+        done * 20 > sent,
+        "only {done} of {sent} were good for anything"
+    );
 }
 
 #[test]
 fn commands_of_any_content_harm_nobody_else_and_leave_nothing() {
-    // Each command that is built was good for something.
-    let never = Model::ALL.into_iter().zip(1..);
-    let never = never.map(|(model, seed)| attack(model, seed));
-    assert_eq!(never.collect::<Vec<_>>(), [ALWAYS_REFUSED; 3]);
+    for (model, seed) in Model::ALL.into_iter().zip(1..) {
+        attack(model, seed);
+    }
 }

@@ -125,7 +125,10 @@ impl Load<'_> {
         assert!(
             matches!(
                 status,
-                NrtStatus::Failure | NrtStatus::Resource | NrtStatus::Timeout
+                NrtStatus::Failure
+                    | NrtStatus::Resource
+                    | NrtStatus::Timeout
+                    | NrtStatus::FailHostMemAlloc
             ),
             "{status:?}: {error}"
         );
