@@ -28,13 +28,14 @@
 //! and [`dma`](crate::dma).
 
 mod device;
+mod tell;
 
 use std::fmt;
 use std::sync::Arc;
 
 use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::errno::Errno;
-use glia_abi::event::{Detail, Event, Ids, NameId, Sink};
+use glia_abi::event::{Detail, Event, Sink};
 use glia_abi::fault::Faults;
 use glia_abi::handle::{CoreId, DeviceId, FileId, Pid};
 use glia_abi::insight::PoolSnapshot;
@@ -42,8 +43,8 @@ use glia_abi::port::{HostMemory, MachineMemory, Port};
 use glia_abi::sched::{Sched, SleepGuard, SleepLock};
 use glia_abi::transport::{Caller, OpenMode};
 
-use crate::chunk::{Chunk, ChunkRef};
-use crate::claims::{ClaimError, CoreClaims};
+use crate::chunk::Chunk;
+use crate::claims::CoreClaims;
 use crate::core_init::CoreInit;
 use crate::datastore::Datastore;
 use crate::dispatch;
@@ -56,7 +57,6 @@ use crate::ioctl::Call;
 use crate::memory::{DeviceMemory, InitError, MemoryConfig};
 use crate::mmap::{self, MapGrant, MapId, MapLife, Mappings};
 use crate::model_lock::ModelLocks;
-use crate::site::SiteId;
 
 pub(crate) use device::Device;
 
@@ -359,37 +359,35 @@ impl Driver {
     /// The memory of a device, for tools; `None` if there is no such device.
     #[must_use]
     pub fn memory(&self, device: DeviceId) -> Option<&Arc<DeviceMemory>> {
-        let known = self.devices.iter().find(|known| known.id == device)?;
-        Some(&known.memory)
+        Some(&self.device(device)?.memory)
     }
 
     /// The op layer of a device, for tools; `None` if there is no such device.
     #[must_use]
     pub fn dma(&self, device: DeviceId) -> Option<&Dma> {
-        let known = self.devices.iter().find(|known| known.id == device)?;
-        Some(&known.dma)
+        Some(&self.device(device)?.dma)
     }
 
     /// Which process has claimed a core; `None` if nobody has, or there is no such core. Cores count
     /// from the device's first one, as in a claim: behind its own come those of the next device.
     #[must_use]
     pub fn core_holder(&self, device: DeviceId, core: CoreId) -> Option<Pid> {
-        let known = self.devices.iter().find(|known| known.id == device)?;
-        self.claims.holder(known.first_core(), core.get())
+        let first_core = self.device(device)?.first_core();
+        self.claims.holder(first_core, core.get())
     }
 
     /// Which cores of a device have a model lock that is held, with the process that loaded the model;
     /// for tools.
     #[must_use]
     pub fn lock_holders(&self, device: DeviceId) -> Vec<(CoreId, Pid)> {
-        let known = self.devices.iter().find(|known| known.id == device);
+        let known = self.device(device);
         known.map_or_else(Vec::new, |device| device.locks.holders())
     }
 
     /// Which processes have an entry in a device's datastore; for tools.
     #[must_use]
     pub fn datastore_owners(&self, device: DeviceId) -> Vec<Pid> {
-        let known = self.devices.iter().find(|known| known.id == device);
+        let known = self.device(device);
         known.map_or_else(Vec::new, |device| device.datastore.owners())
     }
 
@@ -456,6 +454,10 @@ impl Driver {
         Ok(device)
     }
 
+    fn device(&self, id: DeviceId) -> Option<&Device> {
+        self.devices.iter().find(|device| device.id == id)
+    }
+
     /// An open file's device and mode.
     fn file(&self, file: FileId) -> Result<(&Device, OpenMode), Errno> {
         let File { device, mode } = self.files.get(file).ok_or(Errno::EBADF)?;
@@ -485,76 +487,6 @@ impl Driver {
             drop(door);
             let _ = device.dma.await_reset(None, &|| false);
             has_waited = true;
-        }
-    }
-
-    fn tell(&self, ids: &Ids, event: &Event) {
-        if self.is_heard {
-            self.sink.event(self.sched.now(), ids, event);
-        }
-    }
-
-    /// Tells of a claim of cores that was refused because of another process.
-    pub(crate) fn tell_refused(&self, device: &Device, caller: &Caller<'_>, refused: &ClaimError) {
-        let ClaimError::TooFew {
-            count,
-            longest,
-            holder: Some((core, holder)),
-            ..
-        } = *refused
-        else {
-            return;
-        };
-        let ids = Ids {
-            process: Some(caller.pid),
-            ..device.core_ids(core)
-        };
-        let event = Event::ClaimRefused {
-            cores: count,
-            longest,
-            holder,
-        };
-        self.tell(&ids, &event);
-    }
-
-    /// Tells of a chunk that has just come to life, unless it has died again.
-    pub(crate) fn tell_taken(&self, device: &Device, chunk: ChunkRef) {
-        if !self.is_heard {
-            return;
-        }
-        if let Some(record) = device.memory.chunk(chunk) {
-            let event = Event::ChunkTaken {
-                at: record.at(),
-                size_bytes: record.size_bytes(),
-                location: record.location(),
-                category: record.category(),
-                site: self.site_name(device, record.site()),
-            };
-            self.tell(&device.chunk_ids(chunk, &record), &event);
-        }
-    }
-
-    /// The sink's number for a site; `None` if the caller did not say where it is.
-    fn site_name(&self, device: &Device, site: SiteId) -> Option<NameId> {
-        if site == SiteId::UNKNOWN {
-            return None;
-        }
-        let text = device.memory.sites().name(site)?;
-        self.sink.name(&text)
-    }
-
-    /// Tells of a chunk whose life has ended.
-    pub(crate) fn tell_freed(&self, device: &Device, chunk: ChunkRef, record: &Chunk) {
-        let event = Event::ChunkFreed {
-            size_bytes: record.size_bytes(),
-            location: record.location(),
-        };
-        self.tell(&device.chunk_ids(chunk, record), &event);
-    }
-
-    fn tell_gone(&self, device: &Device, gone: &[(ChunkRef, Chunk)]) {
-        for (chunk, record) in gone {
-            self.tell_freed(device, *chunk, record);
         }
     }
 }

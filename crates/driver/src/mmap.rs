@@ -14,9 +14,10 @@
 //! the reference, and a process that does spoils the copies of others.
 //!
 //! **Who holds what.** A record per mapping holds a pin on its chunk, and on all others that it
-//! shows of the scratchpad, so a free leaves the memory to the mapping (divergence `pinned-range`; the reference would show it the next owner's). The
-//! record goes with the unmap, or when its process closes the device for the last time. A process
-//! that is not attached can map, too; then only the unmap or its exit ends the record.
+//! shows of the scratchpad, so a free leaves the memory to the mapping (divergence `pinned-range`;
+//! the reference would show it the next owner's). The record goes with the unmap, or when its process
+//! closes the device for the last time. A process that is not attached can map, too; then only the
+//! unmap or its exit ends the record.
 //!
 //! **Accesses** are made by whoever has the bytes, each [within](MapLife::access) the mapping's life:
 //! the pin goes when those that have begun are over, and later ones are refused. So nobody reads or

@@ -1,10 +1,10 @@
 //! Copies between chunks, and between a chunk and user memory; fills.
 //!
 //! Every copy pins its chunks before it looks at their bounds, and then all that it reaches of the
-//! scratchpad, so that a free meanwhile leaves the memory to it (divergence `pinned-range`). An asynchronous copy runs on after its command has
-//! been answered, and its pins stay with the ring's context until the copy has been waited for. A
-//! copy of 0 bytes passes the same checks and moves nothing. (The reference would encode it as
-//! 64 KiB.)
+//! scratchpad, so that a free meanwhile leaves the memory to it (divergence `pinned-range`). An
+//! asynchronous copy runs on after its command has been answered, and its pins stay with the ring's
+//! context until the copy has been waited for. A copy of 0 bytes passes the same checks and moves
+//! nothing. (The reference would encode it as 64 KiB.)
 
 use glia_abi::addr::{HostPa, UserAddr};
 use glia_abi::errno::Errno;
