@@ -217,6 +217,102 @@ pub trait Port: Send + Sync {
     }
 }
 
+/// A port that stands before another one, to see or to change some of what passes. Whatever an
+/// implementation does not do itself is passed on.
+pub trait PortTap: Send + Sync {
+    /// The port behind.
+    fn behind(&self) -> &dyn Port;
+
+    /// [`Port::reg_read`].
+    fn reg_read(&self, at: RegOffset) -> u32 {
+        self.behind().reg_read(at)
+    }
+
+    /// [`Port::reg_write`].
+    fn reg_write(&self, at: RegOffset, value: u32) {
+        self.behind().reg_write(at, value);
+    }
+
+    /// [`Port::bar4_write`].
+    ///
+    /// # Errors
+    /// As there.
+    fn bar4_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BadBar4Range> {
+        self.behind().bar4_write(offset, bytes)
+    }
+
+    /// [`Port::await_word`].
+    ///
+    /// # Errors
+    /// As there.
+    fn await_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        budget: Budget,
+    ) -> Result<u64, TimedOut> {
+        self.behind().await_word(queue, word, want, budget)
+    }
+
+    /// [`Port::look_for_word`].
+    fn look_for_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        began: Tick,
+        budget: Budget,
+    ) -> Look {
+        self.behind()
+            .look_for_word(queue, word, want, began, budget)
+    }
+
+    /// [`Port::attend`].
+    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
+        self.behind().attend(queue, worker);
+    }
+}
+
+impl<T: PortTap> Port for T {
+    fn reg_read(&self, at: RegOffset) -> u32 {
+        PortTap::reg_read(self, at)
+    }
+
+    fn reg_write(&self, at: RegOffset, value: u32) {
+        PortTap::reg_write(self, at, value);
+    }
+
+    fn bar4_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BadBar4Range> {
+        PortTap::bar4_write(self, offset, bytes)
+    }
+
+    fn await_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        budget: Budget,
+    ) -> Result<u64, TimedOut> {
+        PortTap::await_word(self, queue, word, want, budget)
+    }
+
+    fn look_for_word(
+        &self,
+        queue: QueueId,
+        word: &AtomicU32,
+        want: u32,
+        began: Tick,
+        budget: Budget,
+    ) -> Look {
+        PortTap::look_for_word(self, queue, word, want, began, budget)
+    }
+
+    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
+        PortTap::attend(self, queue, worker);
+    }
+}
+
 /// What a look for a word has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Look {

@@ -11,12 +11,12 @@ use glia_abi::addr::{BusAddr, RegOffset, Span};
 use glia_abi::arch::{Arch, MemoryLayout, Scale};
 use glia_abi::event::{Event, Ids, NoSink, Sink};
 use glia_abi::fault::NoFaults;
-use glia_abi::handle::{Channel, CoreId, DeviceId, EngineId, Pid, QueueId, WorkerId};
+use glia_abi::handle::{Channel, CoreId, DeviceId, EngineId, Pid, QueueId};
 use glia_abi::mem::Location;
-use glia_abi::port::{BadBar4Range, Budget, DmaMemory, Look, MachineMemory, Port, TimedOut};
+use glia_abi::port::{DmaMemory, MachineMemory, Port, PortTap};
 use glia_abi::regs::QueueReg;
 use glia_abi::sched::{Sched, Tick};
-use glia_abi::sync::{AtomicU32, Ordering};
+use glia_abi::sync::Ordering;
 use glia_abi::transport::Mapping;
 use glia_abi::udma::{Barrier, Direction, RingId, Transfer};
 use glia_device::{
@@ -317,9 +317,9 @@ struct WithoutBarriers {
     host: Arc<HostArena>,
 }
 
-impl Port for WithoutBarriers {
-    fn reg_read(&self, at: RegOffset) -> u32 {
-        self.device.reg_read(at)
+impl PortTap for WithoutBarriers {
+    fn behind(&self) -> &dyn Port {
+        &*self.device
     }
 
     fn reg_write(&self, at: RegOffset, value: u32) {
@@ -337,35 +337,6 @@ impl Port for WithoutBarriers {
             }
         }
         self.device.reg_write(at, value);
-    }
-
-    fn bar4_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BadBar4Range> {
-        self.device.bar4_write(offset, bytes)
-    }
-
-    fn await_word(
-        &self,
-        queue: QueueId,
-        word: &AtomicU32,
-        want: u32,
-        budget: Budget,
-    ) -> Result<u64, TimedOut> {
-        self.device.await_word(queue, word, want, budget)
-    }
-
-    fn look_for_word(
-        &self,
-        queue: QueueId,
-        word: &AtomicU32,
-        want: u32,
-        began: Tick,
-        budget: Budget,
-    ) -> Look {
-        self.device.look_for_word(queue, word, want, began, budget)
-    }
-
-    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
-        self.device.attend(queue, worker);
     }
 }
 

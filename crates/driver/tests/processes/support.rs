@@ -7,12 +7,11 @@ use glia_abi::addr::{BusAddr, RegOffset};
 use glia_abi::arch::{Arch, ArchProfile, MemoryLayout, Scale};
 use glia_abi::event::{NoSink, Sink};
 use glia_abi::fault::NoFaults;
-use glia_abi::handle::{DeviceId, QueueId, WorkerId};
+use glia_abi::handle::DeviceId;
 use glia_abi::params::ModuleParams;
-use glia_abi::port::{BadBar4Range, Budget, DmaMemory, Look, Port, TimedOut};
+use glia_abi::port::{DmaMemory, Port, PortTap};
 use glia_abi::regs::{FirmwareReg, NO_REGISTER};
-use glia_abi::sched::{Micros, Poll, Sched, Tick};
-use glia_abi::sync::AtomicU32;
+use glia_abi::sched::{Micros, Poll, Sched};
 use glia_device::{
     Device, DeviceConfig, EngineOrder, EngineTiming, HostArena, HostConfig, InlineSched,
 };
@@ -58,46 +57,17 @@ impl Wire {
     }
 }
 
-impl Port for Wire {
+impl PortTap for Wire {
+    fn behind(&self) -> &dyn Port {
+        &*self.device
+    }
+
     fn reg_read(&self, at: RegOffset) -> u32 {
         let is_status = at == FirmwareReg::Status.at(self.profile);
         if is_status && self.is_mute.load(Ordering::Relaxed) {
             return NO_REGISTER;
         }
         self.device.reg_read(at)
-    }
-
-    fn reg_write(&self, at: RegOffset, value: u32) {
-        self.device.reg_write(at, value);
-    }
-
-    fn bar4_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BadBar4Range> {
-        self.device.bar4_write(offset, bytes)
-    }
-
-    fn await_word(
-        &self,
-        queue: QueueId,
-        word: &AtomicU32,
-        want: u32,
-        budget: Budget,
-    ) -> Result<u64, TimedOut> {
-        self.device.await_word(queue, word, want, budget)
-    }
-
-    fn look_for_word(
-        &self,
-        queue: QueueId,
-        word: &AtomicU32,
-        want: u32,
-        began: Tick,
-        budget: Budget,
-    ) -> Look {
-        self.device.look_for_word(queue, word, want, began, budget)
-    }
-
-    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
-        self.device.attend(queue, worker);
     }
 }
 

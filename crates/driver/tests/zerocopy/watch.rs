@@ -9,7 +9,7 @@ use glia_abi::arch::ArchProfile;
 use glia_abi::handle::{DeviceId, PinId, QueueId, WorkerId};
 use glia_abi::port::{
     BadBar4Range, BadHostRange, Budget, DmaMemory, HostMemory, Look, MachineMemory, NotCompleted,
-    Port, TimedOut,
+    Port, PortTap, TimedOut,
 };
 use glia_abi::regs::{Place, QueueReg};
 use glia_abi::sched::Tick;
@@ -97,9 +97,9 @@ impl Watch {
     }
 }
 
-impl Port for Watch {
-    fn reg_read(&self, at: RegOffset) -> u32 {
-        self.device.reg_read(at)
+impl PortTap for Watch {
+    fn behind(&self) -> &dyn Port {
+        &*self.device
     }
 
     fn reg_write(&self, at: RegOffset, value: u32) {

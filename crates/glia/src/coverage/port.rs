@@ -5,11 +5,8 @@ use std::sync::Arc;
 
 use glia_abi::addr::RegOffset;
 use glia_abi::arch::ArchProfile;
-use glia_abi::handle::{QueueId, WorkerId};
-use glia_abi::port::{BadBar4Range, Budget, Look, Port, TimedOut};
+use glia_abi::port::{Port, PortTap};
 use glia_abi::regs::{FirmwareReg, Place, QueueReg};
-use glia_abi::sched::Tick;
-use glia_abi::sync::AtomicU32;
 use glia_abi::udma::Direction;
 
 use super::Coverage;
@@ -87,7 +84,11 @@ impl CoveredPort {
     }
 }
 
-impl Port for CoveredPort {
+impl PortTap for CoveredPort {
+    fn behind(&self) -> &dyn Port {
+        &*self.port
+    }
+
     fn reg_read(&self, at: RegOffset) -> u32 {
         let name = RegisterName::of(self.profile, at);
         self.coverage.count_register(name, |it| it.reads += 1);
@@ -98,34 +99,5 @@ impl Port for CoveredPort {
         let name = RegisterName::of(self.profile, at);
         self.coverage.count_register(name, |it| it.writes += 1);
         self.port.reg_write(at, value);
-    }
-
-    fn bar4_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BadBar4Range> {
-        self.port.bar4_write(offset, bytes)
-    }
-
-    fn await_word(
-        &self,
-        queue: QueueId,
-        word: &AtomicU32,
-        want: u32,
-        budget: Budget,
-    ) -> Result<u64, TimedOut> {
-        self.port.await_word(queue, word, want, budget)
-    }
-
-    fn look_for_word(
-        &self,
-        queue: QueueId,
-        word: &AtomicU32,
-        want: u32,
-        began: Tick,
-        budget: Budget,
-    ) -> Look {
-        self.port.look_for_word(queue, word, want, began, budget)
-    }
-
-    fn attend(&self, queue: QueueId, worker: Option<WorkerId>) {
-        self.port.attend(queue, worker);
     }
 }
