@@ -45,6 +45,9 @@ pub const WORKLOAD_FORMAT: u64 = 1;
 /// How a recording begins, and no other workload: a key of its first line, which means nothing.
 pub const RECORDING_STARTS: &str = "{\"recorded\":1,\"workload\":";
 
+// LIMIT: ids of models on the way to the one that a line names are used up one by one.
+pub(crate) const NEFFS_MAX: u32 = 100_000;
+
 /// The process that runs from the beginning.
 pub const MAIN: &str = "main";
 

@@ -252,8 +252,8 @@ impl Payload for AllocStart {
 
     /// HBM at 0, usage at 4, the two answers at 8 and 9, device at 12.
     fn to_bytes(&self) -> Self::Bytes {
-        let mut numbers = (0_u32..).zip(MemUsage::ALL);
-        let usage = numbers.find_map(|(number, usage)| (usage == self.usage).then_some(number));
+        // There are 22.
+        let usage = u32::try_from(self.usage.index());
         let fields = Fields::new()
             .put_u32(0, self.channel.get())
             .put_u32(4, usage.unwrap_or_default())

@@ -13,8 +13,8 @@
 //! call, and an idle machine costs nothing.
 //!
 //! **Waiters** lend their thread: whoever waits steps runnable workers meanwhile. What a client has
-//! ordered and waits for is so done where its bytes are cached, and nobody is woken for it. For
-//! that, a thread leaves what was queued just now alone for [`GRACE`] looks.
+//! ordered and waits for is so done where its bytes are cached. For that, a thread that looks for
+//! work leaves what was queued just now alone for [`GRACE`] looks.
 //!
 //! When there is nothing to step they look, again and again, and give up their processor every
 //! [`LOOKS`] looks: the worker that they wait for may need it. After [`SPINS`] of those they park:
@@ -472,8 +472,7 @@ impl Sched for ThreadedSched {
         }
         let end = within.map(|within| shared.now().after(within));
         let is_over = || end.is_some_and(|end| shared.now() >= end);
-        let mut spins = 0;
-        while spins < SPINS {
+        for _ in 0..SPINS {
             while shared.help() {
                 if let Some(ended) = look() {
                     return ended;
@@ -492,7 +491,6 @@ impl Sched for ThreadedSched {
                 break;
             }
             std::thread::yield_now();
-            spins += 1;
         }
         loop {
             let entered = Entered::new(shared, on);

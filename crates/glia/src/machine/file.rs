@@ -15,7 +15,8 @@ use std::path::Path;
 use glia_abi::arch::Scale;
 use glia_abi::params::ModuleParams;
 use glia_device::{EngineOrder, EngineTiming, HostConfig, PinLayout};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::{MachineConfig, Model, SchedMode};
 use crate::workload::{DEVICES_MAX, Size};
@@ -51,7 +52,8 @@ pub enum MachineFileError {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    machine: ModelName,
+    #[serde(deserialize_with = "model")]
+    machine: Model,
     devices: Option<u32>,
     region_size: Option<Size>,
     #[serde(default)]
@@ -62,16 +64,6 @@ struct Document {
     host: Host,
     #[serde(default)]
     engines: Engines,
-}
-
-/// The names of [`Model::named`].
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ModelName {
-    Inf2,
-    Trn1,
-    Trn2,
-    Trn3,
 }
 
 /// The module parameters by the reference's names.
@@ -95,12 +87,9 @@ struct Host {
 }
 
 /// How engines run. Each way has its own keys, so that none stands there without effect.
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 #[serde(tag = "run", rename_all = "lowercase", deny_unknown_fields)]
 enum Engines {
-    #[default]
-    #[serde(skip_deserializing)]
-    AtOnce,
     Inline {
         timing: Option<Timing>,
         order_seed: Option<u64>,
@@ -161,16 +150,35 @@ impl MachineConfig {
             hbm_fill: document.hbm_fill,
             params: document.params.into(),
             host: document.host.into(),
-            ..Self::new(document.machine.into())
+            ..Self::new(document.machine)
         };
         Ok(document.engines.run(config))
+    }
+}
+
+/// The model that a name of [`Model::named`] names.
+fn model<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Model, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Model::named(&name).ok_or_else(|| {
+        let allowed = Model::ALL.map(Model::name).join(", ");
+        D::Error::custom(format!(
+            "machine {name:?} is unknown: {allowed}, inf2 are allowed"
+        ))
+    })
+}
+
+impl Default for Engines {
+    fn default() -> Self {
+        Self::Inline {
+            timing: None,
+            order_seed: None,
+        }
     }
 }
 
 impl Engines {
     fn run(self, config: MachineConfig) -> MachineConfig {
         match self {
-            Self::AtOnce => config,
             Self::Inline { timing, order_seed } => MachineConfig {
                 timing: timing.map(EngineTiming::from),
                 order: order_seed.map_or(EngineOrder::Strict, |seed| EngineOrder::Weak { seed }),
@@ -185,16 +193,6 @@ impl Engines {
                 let timing = timing.map(EngineTiming::from).or(config.timing);
                 MachineConfig { timing, ..config }
             }
-        }
-    }
-}
-
-impl From<ModelName> for Model {
-    fn from(name: ModelName) -> Self {
-        match name {
-            ModelName::Inf2 | ModelName::Trn1 => Self::Trn1,
-            ModelName::Trn2 => Self::Trn2,
-            ModelName::Trn3 => Self::Trn3,
         }
     }
 }

@@ -35,6 +35,9 @@ pub(crate) struct Block {
     pub(super) facts: Allocation,
 }
 
+/// A line of the caches lies between the counts, right before the block, and the facts.
+const _: () = assert!(std::mem::offset_of!(Block, facts) >= 64);
+
 /// A block that is not given back before this is dropped.
 pub(crate) struct UsedBlock(Arc<Block>);
 

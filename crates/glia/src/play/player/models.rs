@@ -12,10 +12,8 @@ use crate::play::bytes::Done;
 use crate::play::failure::Found;
 use crate::play::object::{Place, Storage};
 use crate::play::program::Loaded;
-use crate::workload::{Fault, Load};
+use crate::workload::{Fault, Load, NEFFS_MAX};
 
-// LIMIT: ids on the way to the one that a line names are used up one by one.
-const NEFFS_MAX: u32 = 100_000;
 /// What the peak calls a page of a scratchpad.
 const SCRATCHPAD: &str = "scratchpad";
 

@@ -16,9 +16,7 @@ use crate::explain::category::{self, Name, RINGS};
 use crate::explain::report::{Report, Row, Scope};
 use crate::explain::size::{Size, printed};
 use crate::machine::Model;
-
-// LIMIT: the runtime counts up to an id that a workload names.
-const NEFFS_MAX: u32 = 100_000;
+use crate::workload::NEFFS_MAX;
 
 /// What a report shows, in bytes.
 #[derive(Debug)]
