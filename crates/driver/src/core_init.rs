@@ -140,6 +140,16 @@ impl CoreInit {
         answer.unwrap_or_else(|| Ok(take(&mut self.lock()[core.index()])))
     }
 
+    /// The cores that somebody is at, and who.
+    pub(crate) fn under_way(&self) -> Vec<(CoreId, Pid)> {
+        let cores = self.lock();
+        let at_work = (0..).zip(cores.iter()).filter_map(|(number, core)| {
+            let by = core.by.filter(|_| core.state == InitState::Started)?;
+            Some((CoreId::new(number), by))
+        });
+        at_work.collect()
+    }
+
     /// Lets those who wait for their turn look whether they are to end.
     pub(crate) fn let_waiters_look(&self, sched: &dyn Sched) {
         sched.wake(self.on);

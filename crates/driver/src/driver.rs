@@ -384,6 +384,13 @@ impl Driver {
         known.map_or_else(Vec::new, |device| device.locks.holders())
     }
 
+    /// Which cores of a device are being initialised, with the process that is at it; for tools.
+    #[must_use]
+    pub fn initialising(&self, device: DeviceId) -> Vec<(CoreId, Pid)> {
+        let known = self.device(device);
+        known.map_or_else(Vec::new, |device| device.init.under_way())
+    }
+
     /// Which processes have an entry in a device's datastore; for tools.
     #[must_use]
     pub fn datastore_owners(&self, device: DeviceId) -> Vec<Pid> {

@@ -20,8 +20,15 @@ pub struct Scope {
 }
 
 thread_local! {
-    static CURRENT: Cell<Scope> = const { Cell::new(Scope::NOBODY) };
+    static CURRENT: Words = const { [const { Cell::new(NOTHING) }; 4] };
 }
+
+/// A scope as it is kept: a word for each of its fields, each written by itself. This happens with every
+/// command, and a struct that is copied as a whole waits until its parts are stored.
+type Words = [Cell<u64>; 4];
+
+/// The word of what is not known.
+const NOTHING: u64 = u64::MAX;
 
 impl Scope {
     /// Nothing is known.
@@ -35,13 +42,34 @@ impl Scope {
     /// This thread's.
     #[must_use]
     pub fn current() -> Self {
-        CURRENT.get()
+        let [device, process, core, command] =
+            CURRENT.with(|words| words.each_ref().map(|word| u32::try_from(word.get()).ok()));
+        Self {
+            device: device.map(DeviceId::new),
+            process: process.map(Pid::new),
+            core: core.map(CoreId::new),
+            command,
+        }
     }
 
     /// Makes it this thread's until the answer is dropped.
+    #[inline]
     pub fn enter(self) -> Entered {
+        let word = |field: Option<u32>| field.map_or(NOTHING, u64::from);
+        let device = word(self.device.map(DeviceId::get));
+        let process = word(self.process.map(Pid::get));
+        let core = word(self.core.map(CoreId::get));
+        let command = word(self.command);
+        let outer = CURRENT.with(|words| {
+            [
+                words[0].replace(device),
+                words[1].replace(process),
+                words[2].replace(core),
+                words[3].replace(command),
+            ]
+        });
         Entered {
-            outer: CURRENT.replace(self),
+            outer,
             this_thread: PhantomData,
         }
     }
@@ -51,14 +79,19 @@ impl Scope {
 #[must_use = "a scope that is dropped is left"]
 #[derive(Debug)]
 pub struct Entered {
-    outer: Scope,
+    outer: [u64; 4],
     /// Another thread has a scope of its own.
     this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
+    #[inline]
     fn drop(&mut self) {
-        CURRENT.set(self.outer);
+        CURRENT.with(|words| {
+            for (word, outer) in words.iter().zip(self.outer) {
+                word.set(outer);
+            }
+        });
     }
 }
 

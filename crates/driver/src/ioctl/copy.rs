@@ -42,21 +42,25 @@ pub(crate) fn mem_copy(call: &Call<'_>) -> Result<(), Errno> {
 
 /// `MEM_COPY64`.
 pub(crate) fn mem_copy64(call: &Call<'_>) -> Result<(), Errno> {
-    copy(call, &call.read()?)
+    let mut argument = MemCopy64::default();
+    call.read_to(&mut argument)?;
+    copy(call, &argument)
 }
 
 fn copy(call: &Call<'_>, argument: &MemCopy64) -> Result<(), Errno> {
     let mut source = call.pin(argument.src)?;
     let mut target = call.pin(argument.dst)?;
-    source.hold_access(argument.src_offset, argument.size)?;
-    target.hold_access(argument.dst_offset, argument.size)?;
+    let from = source.hold_access(argument.src_offset, argument.size)?;
+    let to = target.hold_access(argument.dst_offset, argument.size)?;
     if argument.size == 0 {
         return Ok(());
     }
-    let source = place(&source.record(), argument.src_offset)?;
-    let target = place(&target.record(), argument.dst_offset)?;
+    let (from, to) = (
+        place(&from, argument.src_offset)?,
+        place(&to, argument.dst_offset)?,
+    );
     let dma = &call.device.dma;
-    dma.copy(call.caller.pid, source, target, argument.size)?;
+    dma.copy(call.caller.pid, from, to, argument.size)?;
     Ok(())
 }
 
@@ -91,13 +95,13 @@ pub(crate) fn mem_copy_async64(call: &Call<'_>) -> Result<(), Errno> {
 fn copy_async(call: &Call<'_>, argument: &MemCopyAsync64) -> Result<u32, Errno> {
     let mut source = call.pin_owned(argument.src)?;
     let mut target = call.pin_owned(argument.dst)?;
-    source.hold_access(argument.src_offset, argument.size)?;
-    target.hold_access(argument.dst_offset, argument.size)?;
+    let from = source.hold_access(argument.src_offset, argument.size)?;
+    let to = target.hold_access(argument.dst_offset, argument.size)?;
     let previous = WaitHandle::from_raw(argument.pwait).ok_or(Errno::EINVAL)?;
     let started = call.device.dma.copy_async_holding(
         call.caller.pid,
-        place(&source.record(), argument.src_offset)?,
-        place(&target.record(), argument.dst_offset)?,
+        place(&from, argument.src_offset)?,
+        place(&to, argument.dst_offset)?,
         argument.size,
         previous,
         [source, target],
@@ -140,8 +144,8 @@ pub(crate) fn memset64(call: &Call<'_>) -> Result<(), Errno> {
 
 fn fill(call: &Call<'_>, argument: &Memset64) -> Result<(), Errno> {
     let mut pin = call.pin(argument.mem_handle)?;
-    pin.hold_access(argument.offset, argument.size)?;
-    let target = place(&pin.record(), argument.offset)?;
+    let record = pin.hold_access(argument.offset, argument.size)?;
+    let target = place(&record, argument.offset)?;
     let [value, ..] = argument.value.to_le_bytes();
     let dma = &call.device.dma;
     dma.fill(call.caller.pid, target, argument.size, value)?;
@@ -187,11 +191,10 @@ pub(super) fn copy_buffer(
     buffer: UserAddr,
     to_chunk: bool,
 ) -> Result<(), Errno> {
-    pin.hold_access(offset_bytes, size_bytes)?;
+    let record = pin.hold_access(offset_bytes, size_bytes)?;
     if size_bytes == 0 {
         return Ok(());
     }
-    let record = pin.record();
     let chunk = place(&record, offset_bytes)?;
     match record.location() {
         Location::Host => {

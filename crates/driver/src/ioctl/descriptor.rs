@@ -40,8 +40,7 @@ pub(crate) fn dma_copy_descriptors64(call: &Call<'_>) -> Result<(), Errno> {
 fn copy_in(call: &Call<'_>, argument: &DmaCopyDescriptors64) -> Result<(), Errno> {
     let mut pin = call.pin(argument.mem_handle)?;
     let size_bytes = u64::from(argument.num_descs) * DESC_SIZE_BYTES;
-    pin.hold_access(argument.offset, size_bytes)?;
-    let record = pin.record();
+    let record = pin.hold_access(argument.offset, size_bytes)?;
     let staging = Bounce::take(call, record.core(), DESCRIPTOR_PIECE_BYTES)?;
     if size_bytes == 0 {
         return Ok(());

@@ -33,9 +33,8 @@ const ARRAY_BYTES_MAX: u64 = 1 << 31;
 pub(crate) fn mem_buf_zerocopy64(call: &Call<'_>) -> Result<(), Errno> {
     let argument: MemBufZerocopy64 = call.read()?;
     let mut pin = call.pin(argument.mem_handle)?;
-    pin.hold_access(argument.offset, argument.size)?;
     let batch = Batch {
-        chunk: pin.record(),
+        chunk: pin.hold_access(argument.offset, argument.size)?,
         base: argument.offset,
         to_device: argument.is_copy_to_device != 0,
         bar4_wr_threshold: u64::from(argument.bar4_wr_threshold),

@@ -77,6 +77,7 @@ where
 
     /// Its record. While the pin is held, only references and handle can change. If the chunk has
     /// died, the handle is the one it had, which may be somebody else's by now.
+    #[inline]
     #[must_use]
     pub fn record(&self) -> Chunk {
         self.memory.slab.read_kept(self.chunk)
@@ -94,11 +95,13 @@ where
     }
 
     /// As [`check_access`](Self::check_access), and holds all live chunks that the access reaches as
-    /// long as the pin: of a scratchpad page the older ones behind it, too. Takes no lock.
+    /// long as the pin: of a scratchpad page the older ones behind it, too. Takes no lock. Returns the
+    /// [record](Self::record) of the pin's own chunk, which it had to read.
     ///
     /// # Errors
     /// [`AccessError::OutOfBounds`] if the access leaves the chunk's bounds.
-    pub fn hold_access(&mut self, offset_bytes: u64, size_bytes: u64) -> Result<(), AccessError>
+    #[inline]
+    pub fn hold_access(&mut self, offset_bytes: u64, size_bytes: u64) -> Result<Chunk, AccessError>
     where
         M: Clone,
     {
@@ -107,13 +110,21 @@ where
             .check_bounds(&record, offset_bytes, size_bytes)?;
         let end_bytes = offset_bytes.saturating_add(size_bytes);
         if end_bytes > record.size_bytes() && size_bytes > 0 {
-            let first_bytes = offset_bytes.max(record.size_bytes());
-            let start = record.at().checked_add(first_bytes);
-            let span = start.and_then(|start| Span::new(start, end_bytes - first_bytes));
-            self.beyond
-                .extend(span.into_iter().flat_map(|span| pins(&self.memory, span)));
+            self.hold_beyond(&record, offset_bytes.max(record.size_bytes()), end_bytes);
         }
-        Ok(())
+        Ok(record)
+    }
+
+    /// Holds what lies behind the chunk, in offsets from its first byte.
+    #[cold]
+    fn hold_beyond(&mut self, record: &Chunk, first_bytes: u64, end_bytes: u64)
+    where
+        M: Clone,
+    {
+        let start = record.at().checked_add(first_bytes);
+        let span = start.and_then(|start| Span::new(start, end_bytes - first_bytes));
+        self.beyond
+            .extend(span.into_iter().flat_map(|span| pins(&self.memory, span)));
     }
 }
 

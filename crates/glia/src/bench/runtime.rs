@@ -8,17 +8,20 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use glia_abi::handle::{CoreId, DeviceId, Pid};
-use glia_abi::ioctl;
+use glia_abi::handle::{CoreId, DeviceId, FileId, Pid};
+use glia_abi::ioctl::{self, MemCopy64};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
-use glia_abi::transport::{OpenMode, Transport};
+use glia_abi::transport::{Caller, OpenMode, Transport, user_addr};
+use glia_device::AddressSpace;
 use glia_driver::dma::Place;
+use glia_driver::driver::Driver;
 use glia_runtime::dml::{Action, Dml};
 use glia_runtime::ndl::{self, ChunkSpec, Transfer};
 use glia_runtime::tensor::{Fencing, WriteBatch, WriteOp, write_batches};
 use glia_runtime::{AllocSpec, Core, Dmem, Placement, Runtime, RuntimeConfig, Tensor};
 use serde::Serialize;
+use zerocopy::IntoBytes;
 
 use super::report::{number, rounded, table, yes_or_no};
 use super::rng::Rng;
@@ -227,7 +230,7 @@ struct Bench<'a> {
 }
 
 /// Cases in all.
-const CASES: u64 = 12;
+const CASES: u64 = 13;
 
 impl Bench<'_> {
     fn case<'s>(
@@ -305,18 +308,83 @@ fn commands(stack: &Stack, bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let (from, to) = (place(source)?, place(target)?);
     let dma = stack.machine.driver().dma(DEVICE);
     let dma = dma.ok_or(BenchError::Command(glia_abi::errno::Errno::ENODEV))?;
-    let by_command = timed(BATCH, || Ok(device.copy(&transfer)?));
-    let below = timed(BATCH, || Ok(dma.copy(PID, from, to, 64)?));
+    let below = || {
+        let op = timed(BATCH, || Ok(dma.copy(PID, from, to, 64)?));
+        Some(("op layer", op))
+    };
+    let door = Door::open(stack)?;
+    let by_driver = timed(BATCH, || door.copy(&transfer));
     let bar = Bar {
         extra_ns: Some(60.0),
         ..NO_BAR
     };
-    let peer = Some(("op layer", below));
-    bench.case("ioctl_copy_64", by_command, peer, bar)?;
+    bench.case("dispatch_copy_64", by_driver, below(), bar)?;
+    drop(door);
+    let by_command = timed(BATCH, || Ok(device.copy(&transfer)?));
+    bench.case("ioctl_copy_64", by_command, below(), NO_BAR)?;
     for handle in [source, target] {
         device.free(handle)?;
     }
     process.close(fd).map_err(BenchError::Command)
+}
+
+/// A file of the driver's, entered as a kernel enters it: without a process and its descriptors.
+struct Door<'a> {
+    driver: &'a Driver,
+    space: AddressSpace,
+    file: FileId,
+}
+
+impl<'a> Door<'a> {
+    fn open(stack: &'a Stack) -> Result<Self, BenchError> {
+        let driver = stack.machine.driver();
+        let space = AddressSpace::new(Arc::clone(stack.machine.host()));
+        let opened = Self::enter(&space, &mut [], |caller| {
+            driver.open(caller, DEVICE, OpenMode::ReadWrite)
+        });
+        Ok(Self {
+            driver,
+            file: opened.map_err(BenchError::Command)?,
+            space,
+        })
+    }
+
+    /// Calls the driver with a struct in the caller's memory.
+    fn enter<R>(space: &AddressSpace, arg: &mut [u8], call: impl FnOnce(&Caller<'_>) -> R) -> R {
+        space.call(arg, &mut [], |memory| {
+            call(&Caller {
+                pid: PID,
+                memory,
+                killed: &|| false,
+            })
+        })
+    }
+
+    /// `MEM_COPY64`.
+    fn copy(&self, transfer: &Transfer) -> Result<(), BenchError> {
+        let mut argument = MemCopy64 {
+            src: transfer.source.get().into(),
+            dst: transfer.target.get().into(),
+            size: transfer.size_bytes,
+            src_offset: transfer.source_offset_bytes,
+            dst_offset: transfer.target_offset_bytes,
+        };
+        let arg = argument.as_mut_bytes();
+        let at = user_addr(arg);
+        let answer = Self::enter(&self.space, arg, |caller| {
+            self.driver.ioctl(caller, self.file, ioctl::MEM_COPY64, at)
+        });
+        answer.map(drop).map_err(BenchError::Command)
+    }
+}
+
+impl Drop for Door<'_> {
+    fn drop(&mut self) {
+        Self::enter(&self.space, &mut [], |caller| {
+            self.driver.flush(caller, self.file);
+            self.driver.release(caller, self.file);
+        });
+    }
 }
 
 /// What an allocation and its free cost, ledger and all.

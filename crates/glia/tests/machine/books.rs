@@ -39,6 +39,8 @@ pub(crate) struct Books {
     /// Queues that somebody has asked for.
     requested: Vec<(QueueId, Pid)>,
     locks: Vec<(CoreId, Pid)>,
+    /// Cores that somebody initialises.
+    initialising: Vec<(CoreId, Pid)>,
     datastore: Vec<Pid>,
 }
 
@@ -89,6 +91,7 @@ impl Books {
             queues: queues.collect(),
             requested: requested.collect(),
             locks: driver.lock_holders(device),
+            initialising: driver.initialising(device),
             datastore: driver.datastore_owners(device),
         }
     }

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use glia::machine::{Machine, MachineConfig, Model, Process};
+use glia::machine::{Machine, MachineConfig, Model, Process, SchedMode};
 use glia_abi::addr::HostPa;
-use glia_abi::arch::Scale;
+use glia_abi::arch::{Arch, Scale};
 use glia_abi::chance::Chance;
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Fd, McHandle, Pid};
@@ -20,6 +20,7 @@ use glia_abi::usage::Category;
 use glia_runtime::ndl::{ChunkSpec, Device};
 
 use crate::books::{Books, make_what_stays, send};
+use crate::shadow::{Sent, Shadow, chain};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 const COMMANDS_SENT: u64 = 40_000;
@@ -27,14 +28,18 @@ const COMMANDS_SENT: u64 = 40_000;
 const LIFE: u64 = 500;
 const ROOM_BYTES: u64 = 256 << 10;
 const VICTIM_BYTES: usize = 300_000;
+/// A queue of this number keeps its ring, and the pins on it, when its process goes.
+pub(crate) const KEPT_QUEUE: u64 = 14;
 
-fn machine(model: Model) -> Machine {
+/// In virtual time, in which it costs nothing that somebody waits for a lock or for an engine until he
+/// gives up.
+fn machine(model: Model, seed: u64) -> Machine {
     let config = MachineConfig {
         scale: Scale::RegionSize {
             size_bytes: 64 << 20,
         },
         devices: 2,
-        ..MachineConfig::new(model)
+        ..MachineConfig::new(model).with_mode(SchedMode::Virtual { seed })
     };
     Machine::new(config).unwrap()
 }
@@ -49,6 +54,8 @@ struct Attacker {
     /// Where those chunks were.
     addresses: Vec<u64>,
     maps: Vec<Map>,
+    /// A chunk that nobody else names; the child of a fork has none.
+    shadow: Option<Shadow>,
 }
 
 /// A mapping, and whether it was to be of an own chunk.
@@ -63,6 +70,7 @@ impl Attacker {
         let modes = [OpenMode::ReadWrite, OpenMode::WriteOnly];
         let fds = modes.map(|mode| (process.open(DEVICE, mode).unwrap(), mode));
         let room = process.buffer(ROOM_BYTES).unwrap();
+        let shadow = Shadow::new(&process, fds[0].0);
         let mut attacker = Self {
             process,
             fds: fds.into(),
@@ -70,9 +78,45 @@ impl Attacker {
             handles: Vec::new(),
             addresses: Vec::new(),
             maps: Vec::new(),
+            shadow: Some(shadow),
         };
         attacker.fill_room(chance);
         attacker
+    }
+
+    /// A child, which has the parent's files and knows what the parent does; it is attached to nothing.
+    fn fork(&self, pid: u32, chance: &mut Chance) -> Self {
+        let process = self.process.fork(Pid::new(pid)).unwrap();
+        let room = process.buffer(ROOM_BYTES).unwrap();
+        let mut child = Self {
+            process,
+            fds: self.fds.clone(),
+            room,
+            handles: self.handles.clone(),
+            addresses: self.addresses.clone(),
+            maps: Vec::new(),
+            shadow: None,
+        };
+        child.fill_room(chance);
+        child
+    }
+
+    /// Sends commands that are in order, or nearly so, and looks at every byte of its shadow.
+    fn work(&mut self, chance: &mut Chance) -> Vec<Sent> {
+        let full = self
+            .fds
+            .iter()
+            .find(|(_, mode)| *mode == OpenMode::ReadWrite);
+        let (fd, _) = *full.unwrap();
+        if chance.below(4) == 0 {
+            return chain(&self.process, fd, chance);
+        }
+        let wild = [(); 2].map(|()| self.value(Kind::Size, chance));
+        self.shadow = self.shadow.take().filter(Shadow::is_alive);
+        match &mut self.shadow {
+            Some(shadow) => shadow.step(&self.process, fd, wild, chance),
+            None => Vec::new(),
+        }
     }
 
     /// Makes what pointers lead to look like arguments, too.
@@ -160,14 +204,35 @@ impl Attacker {
         }
     }
 
-    fn fill(&self, layout: &Layout, bytes: &mut [u8], chance: &mut Chance) {
+    /// A value that a field which says such a thing may well have.
+    fn tame(&self, kind: Kind, chance: &mut Chance) -> u64 {
+        match kind {
+            Kind::Handle if !self.handles.is_empty() => Self::pick(chance, &self.handles),
+            Kind::Pointer => self.room.address().get() + chance.below(ROOM_BYTES / 16) * 8,
+            // By an address that is something, anybody may write to anybody's chunks.
+            Kind::Address => self.value(kind, chance),
+            Kind::Size => Self::pick(chance, &[0, 64, 4096, 4096]),
+            Kind::Number | Kind::Bits | Kind::Wait => chance.below(4),
+            Kind::Handle | Kind::Signed | Kind::Opaque | Kind::Structs(_) | Kind::Pad => 0,
+        }
+    }
+
+    /// How often a field gets a value that would hurt: of eight times, so many.
+    fn wildness(chance: &mut Chance) -> u64 {
+        match chance.below(3) {
+            0 => 8,
+            _ => chance.below(2),
+        }
+    }
+
+    fn fill(&self, layout: &Layout, bytes: &mut [u8], wildness: u64, chance: &mut Chance) {
         for field in layout.fields {
-            self.fill_field(field, bytes, chance);
+            self.fill_field(field, bytes, wildness, chance);
         }
         // An offset and a size that only together leave what they are in.
         let sizes = layout.fields.iter();
         let sizes: Vec<_> = sizes.filter(|it| matches!(it.kind, Kind::Size)).collect();
-        if sizes.len() >= 2 && chance.below(6) == 0 {
+        if sizes.len() >= 2 && wildness > 0 && chance.below(6) == 0 {
             let (offset, size) = (Self::pick(chance, &sizes), Self::pick(chance, &sizes));
             let below_bytes = chance.below(70_000);
             put(bytes, offset, u64::MAX - below_bytes);
@@ -176,20 +241,25 @@ impl Attacker {
         if let Some(tail) = layout.tail {
             let entries = bytes[layout.size_bytes..].chunks_exact_mut(tail.entry.size_bytes);
             for entry in entries {
-                self.fill(tail.entry, entry, chance);
+                self.fill(tail.entry, entry, wildness, chance);
             }
         }
     }
 
-    fn fill_field(&self, field: &Field, bytes: &mut [u8], chance: &mut Chance) {
+    fn fill_field(&self, field: &Field, bytes: &mut [u8], wildness: u64, chance: &mut Chance) {
         let there = &mut bytes[field.offset..field.offset + field.size_bytes];
         for element in there.chunks_exact_mut(field.element_size_bytes) {
             if let Kind::Structs(layout) = field.kind {
-                self.fill(layout, element, chance);
-            } else {
-                let value = self.value(field.kind, chance).to_le_bytes();
-                element.copy_from_slice(&value[..element.len()]);
+                self.fill(layout, element, wildness, chance);
+                continue;
             }
+            let value = match chance.below(8) < wildness {
+                true => self.value(field.kind, chance),
+                false => self.tame(field.kind, chance),
+            };
+            let is_kept = field.name == "qid" && value == KEPT_QUEUE;
+            let value = if is_kept { value - 1 } else { value };
+            element.copy_from_slice(&value.to_le_bytes()[..element.len()]);
         }
     }
 
@@ -304,13 +374,14 @@ impl Attacker {
         }
     }
 
-    /// Sends one; says its answer.
-    fn send(&mut self, command: &Command, victim: &Spared, chance: &mut Chance) -> i32 {
+    /// Sends one: the word that it sent, and the answer.
+    fn send(&mut self, command: &Command, victim: &Spared, chance: &mut Chance) -> (u32, i32) {
         let spared = &victim.handles;
         let mut bytes = match command.argument {
             Argument::Struct(layout) => {
                 let mut bytes = vec![0; layout.full_size_bytes()];
-                self.fill(layout, &mut bytes, chance);
+                let wildness = Self::wildness(chance);
+                self.fill(layout, &mut bytes, wildness, chance);
                 bytes
             }
             _ => vec![0xa5; 64],
@@ -355,7 +426,7 @@ impl Attacker {
             self.handles.push(handle);
             self.learn(fd, handle);
         }
-        answer.unwrap_or_else(|errno| errno.ret())
+        (word, answer.unwrap_or_else(|errno| errno.ret()))
     }
 }
 
@@ -486,35 +557,56 @@ impl Victim {
     }
 }
 
-fn attack(model: Model, seed: u64) {
-    let machine = machine(model);
+/// Attacks a machine: the built commands of which none succeeded.
+fn attack(model: Model, seed: u64) -> Vec<&'static str> {
+    let machine = machine(model, seed);
     let victim = Victim::new(&machine);
     make_what_stays(&machine, DEVICE);
     publish_all(&machine);
-    let spared = victim.spared();
+    let mut spared = victim.spared();
+    let always_spared = spared.handles.len();
     let books = || Books::of(&machine, DEVICE);
     let before = books();
     let mut chance = Chance::of(seed, 0);
     let commands: Vec<_> = COMMANDS.iter().collect();
     let mut answers: BTreeMap<i32, u64> = BTreeMap::new();
     let mut calls: BTreeMap<i32, u64> = BTreeMap::new();
+    // Commands that succeeded, and how often.
+    let mut done: BTreeMap<&'static str, u64> = BTreeMap::new();
     let (mut sent, mut pid) = (0, 1000);
     while sent < COMMANDS_SENT {
         let mut attackers: Vec<_> = (pid..pid + 3)
             .map(|pid| Attacker::new(&machine, pid, &mut chance))
             .collect();
-        pid += 3;
-        for _ in 0..LIFE {
-            let which = usize::try_from(chance.below(3)).unwrap();
+        spared.handles.truncate(always_spared);
+        let shadows = attackers.iter().filter_map(|it| it.shadow.as_ref());
+        spared
+            .handles
+            .extend(shadows.map(|shadow| shadow.mem_handle));
+        for step in 0..LIFE {
+            if step == LIFE / 4 {
+                attackers.push(attackers[0].fork(pid + 3, &mut chance));
+            }
+            let which = usize::try_from(chance.below(attackers.len() as u64)).unwrap();
             if chance.below(12) == 0 {
                 let answer = attackers[which].call(&spared.addresses, &mut chance);
                 *calls.entry(answer).or_default() += 1;
+            }
+            if chance.below(6) == 0 {
+                for (word, answer) in attackers[which].work(&mut chance) {
+                    if answer.is_ok() {
+                        *done.entry(ioctl::name(word).unwrap()).or_default() += 1;
+                    }
+                }
             }
             let command = match chance.below(3) {
                 0 => ioctl::command(ioctl::MEM_ALLOC_V2MT64).unwrap(),
                 _ => Attacker::pick(&mut chance, &commands),
             };
-            let answer = attackers[which].send(command, &spared, &mut chance);
+            let (word, answer) = attackers[which].send(command, &spared, &mut chance);
+            if answer >= 0 && word == command.word {
+                *done.entry(command.name).or_default() += 1;
+            }
             *answers.entry(answer.min(1)).or_default() += 1;
             sent += 1;
         }
@@ -522,21 +614,47 @@ fn attack(model: Model, seed: u64) {
             attacker.die();
         }
         drop(attackers);
+        pid += 4;
         assert_eq!(books(), before, "{model:?}: after {sent} commands");
         assert!(victim.is_unharmed(), "{model:?}: after {sent} commands");
     }
-    let done = answers.get(&0).copied().unwrap_or_default();
     println!("{model:?}: {sent} commands, answers {answers:?}, other calls {calls:?}");
+    println!("{model:?}: done {done:?}");
     assert!(calls[&0] > 500, "{calls:?}");
-    assert!(
-        done * 20 > sent,
-        "only {done} of {sent} were good for anything"
-    );
+    let never = COMMANDS
+        .iter()
+        .filter(|command| is_built(command) && !done.contains_key(command.name));
+    never.map(|command| command.name).collect()
+}
+
+/// Commands that are built, and refuse everything.
+const ALWAYS_REFUSED: [&str; 3] = [
+    "DMA_QUIESCE_QUEUES",
+    "DRIVER_INFO_SET",
+    "RESOURCE_MMAP_INFO",
+];
+
+/// On the first generation the processor stores what is small, and the rest is refused.
+const SELDOM_ON_V2: [&str; 2] = ["MEM_BUF_ZEROCOPY64", "MEM_BUF_ZEROCOPY64_BATCHES"];
+
+fn is_built(command: &Command) -> bool {
+    const NOT_BUILT: [u32; 4] = [
+        ioctl::MEM_BUF_ZEROCOPY64_2_24,
+        ioctl::DMABUF_FD,
+        ioctl::NC_MODEL_STARTED_COUNT,
+        ioctl::GET_VA_PLACEMENT,
+    ];
+    !matches!(command.argument, Argument::NotCovered) && !NOT_BUILT.contains(&command.word)
 }
 
 #[test]
 fn commands_of_any_content_harm_nobody_else_and_leave_nothing() {
     for (model, seed) in Model::ALL.into_iter().zip(1..) {
-        attack(model, seed);
+        let mut never = attack(model, seed);
+        never.retain(|name| !ALWAYS_REFUSED.contains(name));
+        if model.arch() == Arch::V2 {
+            never.retain(|name| !SELDOM_ON_V2.contains(name));
+        }
+        assert_eq!(never, [""; 0], "{model:?}: good for nothing");
     }
 }

@@ -22,6 +22,7 @@ mod reports;
 mod resets;
 mod scrub;
 mod seams;
+mod shadow;
 mod tensors;
 mod unloads;
 mod user_queues;
