@@ -33,6 +33,7 @@ mod lines;
 mod list;
 mod message;
 mod open;
+mod opens;
 mod source;
 mod table;
 mod token;

@@ -154,6 +154,7 @@ impl Explain {
         } else {
             log.display().to_string()
         };
+        let mut json = Vec::new();
         let taker = |report: Report| {
             let is_first = before == 0;
             before += 1;
@@ -161,9 +162,11 @@ impl Explain {
                 kept.push(report.clone());
             }
             if self.json {
-                out.write_all(if is_first { b"\n" } else { b",\n" })?;
-                serde_json::to_writer(&mut *out, &report)?;
-                Ok(())
+                // Written at once: it is thousands of words.
+                json.clear();
+                json.extend_from_slice(if is_first { b"\n" } else { b",\n" });
+                serde_json::to_writer(&mut json, &report)?;
+                out.write_all(&json)
             } else {
                 writeln!(out, "{}", tell::paragraph(&report))
             }

@@ -218,6 +218,9 @@ impl Run {
                     if is_failed {
                         outcome = outcome.max(Outcome::Failed);
                     }
+                    if let (Some(reports), None) = (&told.reports, &compared) {
+                        complain(&format!("{name}: {}", none_to_compare(reports, &played)));
+                    }
                     if self.json {
                         runs.push(RunReport {
                             comparison: compared,
@@ -225,8 +228,8 @@ impl Run {
                         });
                     } else {
                         write_run(&mut out, &name, &played)?;
-                        if let Some(log) = &self.compare {
-                            write_comparison(&mut out, log, compared.as_ref())?;
+                        if let (Some(log), Some(compared)) = (&self.compare, &compared) {
+                            write_comparison(&mut out, log, compared)?;
                         }
                         out.flush()?;
                     }
@@ -320,6 +323,16 @@ impl Told {
         let played = play_under(source, conditions);
         bar.finish_and_clear();
         Ok(played?)
+    }
+}
+
+/// Why there is nothing to compare a run with.
+fn none_to_compare(reports: &[Report], played: &Played) -> String {
+    match (reports.len(), played.report) {
+        (0, _) | (_, None) => "the log has no report to compare with".to_owned(),
+        (count, Some(wanted)) => {
+            format!("it rebuilds report {wanted}, and the log to compare with has {count}")
+        }
     }
 }
 

@@ -13,15 +13,18 @@ mod desk;
 mod failure;
 mod rows;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cursor::Cursor;
 use super::message::{Message, Sign};
 use super::open::{Open, Stashes};
+use super::opens::Opens;
 use super::report::{Family, Kind, Report, Row, Scope, Thread, Unread};
 use super::size::Size;
 use super::source::Source;
-use super::table::Heading;
+use super::table::{Heading, Table};
 use super::token::{self, Scan, Token};
 use failure::SIZE_TOO_LARGE;
 
@@ -61,18 +64,20 @@ pub(super) struct Assembler<'f> {
     /// Who wrote the last header, and so the lines without one.
     thread: Option<Thread>,
     /// The same, by what stands before the lines.
-    threads: HashMap<Source, Option<Thread>>,
+    threads: FxHashMap<Source, Option<Thread>>,
     scan: Scan,
     carried: Option<Carried>,
     /// What the last line ends with.
     tail: Option<Tail>,
     stashes: Stashes,
     heading: Heading,
-    open: Vec<Open>,
+    open: Opens,
     /// Complete, but behind an open one in the log.
-    done: BTreeMap<(u64, u64), Report>,
+    done: BTreeMap<(u64, u64), Box<Report>>,
+    /// Whether none of those can be given out yet.
+    is_settled: bool,
     /// Sizes of reports that name their place, with the process.
-    reported: HashSet<(Option<u64>, String)>,
+    reported: FxHashSet<(Option<u64>, String)>,
     /// Grows with everything that is opened or touched.
     tick: u64,
     sign: Option<(Sign, u64)>,
@@ -89,15 +94,16 @@ impl<'f> Assembler<'f> {
             source: Source::NONE,
             placed: 0,
             thread: None,
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             scan: Scan::default(),
             carried: None,
             tail: None,
             stashes: Stashes::default(),
             heading: Heading::default(),
-            open: Vec::new(),
+            open: Opens::default(),
             done: BTreeMap::new(),
-            reported: HashSet::new(),
+            is_settled: true,
+            reported: FxHashSet::default(),
             tick: 0,
             sign: None,
             has_oom: false,
@@ -130,7 +136,7 @@ impl<'f> Assembler<'f> {
             }
             carried => {
                 self.place(text, &scan);
-                self.take(text, &scan);
+                self.take(text, &mut scan);
                 if self.carried.is_none() {
                     self.carried = carried;
                 }
@@ -232,7 +238,7 @@ impl<'f> Assembler<'f> {
     }
 
     /// Takes the tokens of a line, in order.
-    fn take(&mut self, text: &[u8], scan: &Scan) {
+    fn take(&mut self, text: &[u8], scan: &mut Scan) {
         let has_rows = scan
             .found
             .iter()
@@ -242,12 +248,13 @@ impl<'f> Assembler<'f> {
             self.bare(text, scan.has_bar);
         } else if lead > 0 && scan.has_bar {
             self.bars(&text[..lead]);
-        } else if lead > 0 && self.open.iter().any(|open| open.takes_names) {
+        } else if lead > 0 && self.open.takes_names() {
             // A name to which the next line is glued.
             self.model_name(&text[..lead]);
         }
-        for found in &scan.found {
-            match &found.token {
+        let end = scan.found.last().map_or(0, |found| found.end);
+        for found in scan.found.drain(..) {
+            match found.token {
                 Token::Header(header) => {
                     self.begin_thread(header.thread);
                     if header.is_error {
@@ -255,27 +262,13 @@ impl<'f> Assembler<'f> {
                     }
                 }
                 Token::Message(message) => {
-                    self.message(message.clone());
-                    self.tail = match message {
-                        Message::Exact { bytes: Some(_), .. } if found.end == text.len() => {
-                            let digits = text.iter().rev();
-                            let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
-                            let digits = text[text.len() - digits..].to_vec();
-                            let line = self.line;
-                            Some(Tail::Digits { line, digits })
-                        }
-                        Message::Lnc { cores, .. }
-                            if cores.len() == 1 && text[found.end..].trim_ascii().is_empty() =>
-                        {
-                            Some(Tail::Core)
-                        }
-                        _ => None,
-                    };
+                    self.tail = self.tail_of(&message, text, found.end);
+                    self.message(message);
                 }
-                Token::Item(name, size) => self.item(name.clone(), size.clone()),
+                Token::Item(name, size) => self.item(name, size),
                 Token::Row(label) => {
                     let bar = found_bar(&text[..found.end], found.start);
-                    self.row(*label, &text[bar..found.end]);
+                    self.row(label, &text[bar..found.end]);
                 }
             }
         }
@@ -287,24 +280,40 @@ impl<'f> Assembler<'f> {
                 text: text[at..].to_vec(),
                 lines: 1,
             });
-        } else if scan.has_bar
-            && !has_rows
-            && let Some(last) = scan.found.last()
-        {
-            self.bars(&text[last.end..]);
+        } else if scan.has_bar && !has_rows && end > 0 {
+            self.bars(&text[end..]);
+        }
+    }
+
+    /// What of a message, which ends at `end`, may yet go on in the next line.
+    fn tail_of(&self, message: &Message, text: &[u8], end: usize) -> Option<Tail> {
+        match message {
+            Message::Exact { bytes: Some(_), .. } if end == text.len() => {
+                let digits = text.iter().rev();
+                let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
+                let digits = text[text.len() - digits..].to_vec();
+                let line = self.line;
+                Some(Tail::Digits { line, digits })
+            }
+            Message::Lnc { cores, .. }
+                if cores.len() == 1 && text[end..].trim_ascii().is_empty() =>
+            {
+                Some(Tail::Core)
+            }
+            _ => None,
         }
     }
 
     /// A line with nothing in it that is known by itself.
     fn bare(&mut self, text: &[u8], has_bar: bool) {
-        if self.open.iter().any(|open| open.takes_names) && self.model_name(text) {
+        if self.open.takes_names() && self.model_name(text) {
             return;
         }
         if has_bar {
             self.bars(text);
             return;
         }
-        if self.open.iter().any(|open| open.list.is_some())
+        if self.open.has_lists()
             && let Ok((Token::Item(name, size), _)) = token::named_size(Cursor::new(text, 0))
         {
             let is_wanted = match &name {
@@ -319,7 +328,8 @@ impl<'f> Assembler<'f> {
 
     /// Bars without a label: a heading, or the rest of a row.
     fn bars(&mut self, text: &[u8]) {
-        if self.heading(text) {
+        let is_empty = text.trim_ascii().is_empty();
+        if is_empty || self.heading(text) || !Table::may_go_on(text) {
             return;
         }
         let tables = self.open.iter_mut().filter_map(|open| open.table.as_mut());
@@ -351,7 +361,7 @@ impl<'f> Assembler<'f> {
             Message::HbmListHead => {
                 let mut row = Row::new(Scope::Hbm, line);
                 let fits = |open: &Open| {
-                    open.has_failure && open.report.thread == thread && open.report.rows.is_empty()
+                    open.thread == thread && open.has_failure && open.report.rows.is_empty()
                 };
                 let index = self.latest(fits).unwrap_or_else(|| {
                     let report = self.report(Family::B, Kind::Usage);
@@ -380,8 +390,7 @@ impl<'f> Assembler<'f> {
                 self.begin_list(index, row, false);
             }
             Message::NeffHead(name) => {
-                let fits =
-                    |open: &Open| open.report.family == Family::D && open.report.thread == thread;
+                let fits = |open: &Open| open.thread == thread && open.report.family == Family::D;
                 let index = self
                     .latest(fits)
                     .unwrap_or_else(|| self.push(self.report(Family::D, Kind::Usage)));
@@ -394,10 +403,10 @@ impl<'f> Assembler<'f> {
             }
             Message::NamesHead => {
                 let has_table = |open: &Open| open.table.is_some();
-                let of_thread = |open: &Open| has_table(open) && open.report.thread == thread;
+                let of_thread = |open: &Open| open.thread == thread && has_table(open);
                 let index = self.latest(of_thread).or_else(|| self.latest(has_table));
                 if let Some(index) = index {
-                    self.open[index].takes_names = true;
+                    self.open.begin_names(index);
                     self.open[index].touched = line;
                 }
             }
@@ -444,7 +453,7 @@ impl<'f> Assembler<'f> {
         };
         if let Some(status) = status {
             let thread = self.thread;
-            let fits = |open: &Open| open.report.is_oom() && open.report.thread == thread;
+            let fits = |open: &Open| open.thread == thread && open.report.is_oom();
             if let Some(index) = self.latest(fits) {
                 self.open[index].report.status.get_or_insert(status);
             } else {
@@ -477,10 +486,7 @@ impl<'f> Assembler<'f> {
         self.threads.clear();
         self.stashes.clear();
         let keeps = |open: &Open| open.is_anonymous || (!open.has_failure && open.report.is_oom());
-        let (kept, closed) = std::mem::take(&mut self.open).into_iter().partition(keeps);
-        self.open = kept;
-        let closed: Vec<Open> = closed;
-        for open in closed {
+        for open in self.open.take(|open| !keeps(open)) {
             self.close(open);
         }
     }
@@ -492,7 +498,7 @@ impl<'f> Assembler<'f> {
             scan.read(&carried.text, false);
             self.thread = carried.thread;
             self.source = carried.source;
-            self.take(&carried.text, &scan);
+            self.take(&carried.text, &mut scan);
             if !scan
                 .found
                 .iter()
@@ -503,7 +509,7 @@ impl<'f> Assembler<'f> {
                 self.unread("a failure line that does not end");
             }
         }
-        for open in std::mem::take(&mut self.open) {
+        for open in self.open.take(|_| true) {
             self.close(open);
         }
         if !self.has_oom
@@ -521,15 +527,15 @@ impl<'f> Assembler<'f> {
             report.status = Some(status);
             report.points_to = super::finding::findings(&report);
             self.tick += 1;
-            self.done.insert((line, self.tick), report);
+            self.done.insert((line, self.tick), Box::new(report));
+            self.is_settled = false;
         }
     }
 }
 
 /// `[... lines cut ...]`, a mark of people who publish logs.
 fn is_cut_mark(text: &[u8]) -> bool {
-    let text = text.trim_ascii();
-    text.starts_with(b"[... ") && text.ends_with(b" ...]")
+    text.trim_ascii_start().starts_with(b"[... ") && text.trim_ascii_end().ends_with(b" ...]")
 }
 
 fn core_row(device: u32, core: u32, line: u64) -> Row {

@@ -69,7 +69,9 @@ pub fn named(text: &[u8]) -> Name {
 /// The known category that `text` names.
 #[must_use]
 pub fn known(text: &[u8]) -> Option<&'static str> {
-    ORDER.into_iter().find(|name| same_letters(name, text))
+    // Mostly it stands there as it is known.
+    let same = ORDER.into_iter().find(|name| name.as_bytes() == text);
+    same.or_else(|| ORDER.into_iter().find(|name| same_letters(name, text)))
 }
 
 /// Where a category stands in a list; `None` for one that is not known.
@@ -103,7 +105,7 @@ pub fn columns_by_count(count: usize) -> Option<Vec<Name>> {
 /// The categories of the columns behind TOTAL, by the two rows of their heading. The upper row may
 /// be missing.
 #[must_use]
-pub fn columns_by_heading(upper: Option<&[Vec<u8>]>, lower: &[Vec<u8>]) -> Vec<Name> {
+pub fn columns_by_heading(upper: Option<&[&[u8]]>, lower: &[&[u8]]) -> Vec<Name> {
     let mut next = 0;
     lower
         .iter()
@@ -111,7 +113,7 @@ pub fn columns_by_heading(upper: Option<&[Vec<u8>]>, lower: &[Vec<u8>]) -> Vec<N
         .map(|(index, cell)| {
             let above = upper.and_then(|upper| upper.get(index));
             if let Some(above) = above {
-                let both = [above.as_slice(), b" ", cell.as_slice()].concat();
+                let both = [above, b" ".as_slice(), cell].concat();
                 return named(&both);
             }
             // Without the upper row a name such as "Runtime" means what it means at the first such
@@ -147,10 +149,8 @@ fn plain(text: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn cells(text: &str) -> Vec<Vec<u8>> {
-        text.split('|')
-            .map(|cell| cell.as_bytes().to_vec())
-            .collect()
+    fn cells(text: &str) -> Vec<&[u8]> {
+        text.split('|').map(str::as_bytes).collect()
     }
 
     #[test]

@@ -1,26 +1,33 @@
 //! From bytes to lines: unpacked, without colours, of bounded length.
 //!
-//! A line longer than the limit comes in pieces, which are read as a wrapped line is. A log that
-//! went through a JSON or Python string has its line ends as `\n`, two characters: there a line
-//! comes in pieces as well.
+//! A line is read where it lies in the buffer. One longer than the limit comes in pieces, which are
+//! read as a wrapped line is. A log that went through a JSON or Python string has its line ends as
+//! `\n`, two characters: there a line comes in pieces as well.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Cursor, Read};
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::read::MultiGzDecoder;
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr2};
 
 const BUFFER_BYTES: usize = 1 << 18;
 // LIMIT: lines of the runtime have some hundred bytes; one without an end must not fill the memory.
-const LINE_BYTES_MAX: u64 = 1 << 16;
+const LINE_BYTES_MAX: usize = 1 << 16;
 /// What a packed log begins with, whatever its name.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ESCAPE: u8 = 0x1b;
 
 /// A log, line by line.
 pub(super) struct Lines<'r> {
-    source: Box<dyn BufRead + 'r>,
-    /// The line, or its piece, with its end.
-    raw: Vec<u8>,
+    source: Box<dyn Read + 'r>,
+    /// What has been read; `begin..end` of it is still to be given.
+    buffer: Box<[u8]>,
+    begin: usize,
+    end: usize,
+    is_at_end: bool,
     plain: Vec<u8>,
+    /// Of a line end that is two characters.
+    line_end: Finder<'static>,
     count: u64,
     bytes: u64,
     is_inside: bool,
@@ -28,23 +35,26 @@ pub(super) struct Lines<'r> {
 
 impl<'r> Lines<'r> {
     pub(super) fn new(log: impl Read + 'r) -> io::Result<Self> {
-        let mut log = BufReader::with_capacity(BUFFER_BYTES, log);
+        let mut log = log;
         let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
         log.by_ref()
             .take(GZIP_MAGIC.len() as u64)
             .read_to_end(&mut magic)?;
         let is_packed = magic == GZIP_MAGIC;
-        let whole = io::Cursor::new(magic).chain(log);
-        let source: Box<dyn BufRead + 'r> = if is_packed {
-            let unpacked = MultiGzDecoder::new(whole);
-            Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))
+        let whole = Cursor::new(magic).chain(log);
+        let source: Box<dyn Read + 'r> = if is_packed {
+            Box::new(MultiGzDecoder::new(whole))
         } else {
             Box::new(whole)
         };
         Ok(Self {
             source,
-            raw: Vec::new(),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            begin: 0,
+            end: 0,
+            is_at_end: false,
             plain: Vec::new(),
+            line_end: Finder::new(b"\\n"),
             count: 0,
             bytes: 0,
             is_inside: false,
@@ -63,32 +73,68 @@ impl<'r> Lines<'r> {
 
     /// Gives the next line, or its pieces, to `taker`; false at the end.
     pub(super) fn next(&mut self, taker: &mut impl FnMut(u64, &[u8])) -> io::Result<bool> {
-        self.raw.clear();
-        let most = &mut self.source;
-        let read = most.take(LINE_BYTES_MAX).read_until(b'\n', &mut self.raw)?;
-        if read == 0 {
+        let length = self.length()?;
+        if length == 0 {
             return Ok(false);
         }
-        self.bytes += read as u64;
+        let raw = &self.buffer[self.begin..self.begin + length];
+        self.begin += length;
+        self.bytes += length as u64;
         self.count += u64::from(!self.is_inside);
-        self.is_inside = self.raw.last() != Some(&b'\n');
-        let mut text = self.raw.strip_suffix(b"\n").unwrap_or(&self.raw);
+        self.is_inside = raw.last() != Some(&b'\n');
+        let mut text = raw.strip_suffix(b"\n").unwrap_or(raw);
         text = text.strip_suffix(b"\r").unwrap_or(text);
-        if text.contains(&ESCAPE) {
+        let Some(special) = memchr2(ESCAPE, b'\\', text) else {
+            taker(self.count, text);
+            return Ok(true);
+        };
+        if memchr(ESCAPE, &text[special..]).is_some() {
             without_colours(text, &mut self.plain);
             text = &self.plain;
         }
-        if !text.contains(&b'\\') {
-            taker(self.count, text);
-            return Ok(true);
-        }
         let mut rest = text;
-        while let Some(end) = rest.windows(2).position(|pair| pair == b"\\n") {
+        while let Some(end) = self.line_end.find(rest) {
             taker(self.count, &rest[..end]);
             rest = &rest[end + 2..];
         }
         taker(self.count, rest);
         Ok(true)
+    }
+
+    /// How long the line is that comes next, or its piece, with its end; 0 at the end of the log.
+    fn length(&mut self) -> io::Result<usize> {
+        let mut seen = 0;
+        loop {
+            let have = self.end - self.begin;
+            let near = have.min(LINE_BYTES_MAX);
+            let unseen = &self.buffer[self.begin + seen..self.begin + near];
+            if let Some(at) = memchr(b'\n', unseen) {
+                return Ok(seen + at + 1);
+            }
+            if near == LINE_BYTES_MAX || self.is_at_end {
+                return Ok(near);
+            }
+            seen = near;
+            self.fill()?;
+        }
+    }
+
+    /// Reads on; what is still to be given moves to the front.
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.copy_within(self.begin..self.end, 0);
+        self.end -= self.begin;
+        self.begin = 0;
+        loop {
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(read) => {
+                    self.is_at_end = read == 0;
+                    self.end += read;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! Each begins with a word that is looked for anywhere in a line, and is then read part by part.
 //! One that the end of the line has cut is [`Stop::Cut`]; the next line may complete it.
 
+use memchr::memmem;
+
 use super::category::{self, Name};
 use super::cursor::{Cursor, Stop};
 use super::size::{Size, TooLarge};
@@ -341,13 +343,24 @@ fn lnc(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
 
 /// The path, of which a notebook may have made a Markdown link.
 fn event_file(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
+    const ENDS: &[u8] = b".csv";
     cursor.eat("Wrotenrtmemoryallocdebuginfoto")?;
-    let word = cursor.word()?;
-    let path = word
-        .strip_prefix('[')
-        .and_then(|link| link.split_once("]("))
-        .map_or(word.as_str(), |(path, _)| path);
-    Ok(Message::EventFile(path.to_owned()))
+    cursor.skip_space();
+    let rest = cursor.rest();
+    let word = rest.iter().take_while(|byte| !byte.is_ascii_whitespace());
+    let length = word.count().min(NAME_BYTES_MAX);
+    let word = &rest[..length];
+    // Behind the path, another line may be glued to it.
+    let Some(end) = memmem::find(word, ENDS) else {
+        let is_cut = length == rest.len() && length < NAME_BYTES_MAX;
+        return Err(if is_cut { Stop::Cut } else { Stop::Other });
+    };
+    let end = end + ENDS.len();
+    let path = word[..end].strip_prefix(b"[").unwrap_or(&word[..end]);
+    let path = String::from_utf8_lossy(path).into_owned();
+    let is_link = path.len() < end;
+    cursor.skip(if is_link { length } else { end });
+    Ok(Message::EventFile(path))
 }
 
 /// `status=4 message="Allocation Failure"`; another program's status is none of ours.

@@ -1,6 +1,6 @@
 //! A report while lines still come for it.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 use super::category;
 use super::finding;
@@ -19,15 +19,17 @@ const ALSO_LINES_MAX: usize = 64;
 /// A report that is open.
 #[derive(Debug)]
 pub(super) struct Open {
-    pub(super) report: Report,
-    /// The first line of it.
+    /// Hundreds may be looked through for a line: what is asked most lies together.
+    pub(super) thread: Option<Thread>,
+    pub(super) report: Box<Report>,
+    /// The first line of it; none of its report is before it.
     pub(super) opened: u64,
     /// The last line of it so far.
     pub(super) touched: u64,
     /// Whether the line with usage and place has come.
     pub(super) has_failure: bool,
     pub(super) list: Option<List>,
-    pub(super) table: Option<Table>,
+    pub(super) table: Option<Box<Table>>,
     /// Whether names of models may follow.
     pub(super) takes_names: bool,
     /// What stands before its lines.
@@ -41,7 +43,8 @@ impl Open {
         Self {
             opened: report.line,
             touched: report.line,
-            report,
+            thread: report.thread,
+            report: Box::new(report),
             has_failure: false,
             list: None,
             table: None,
@@ -77,7 +80,7 @@ impl Open {
             Ok(asked) => {
                 report.asked_exact = Some(exact.is_some());
                 report.asked_bytes = exact.or(Some(asked.bytes));
-                report.asked = Some(asked.text);
+                report.asked = Some(asked.text.to_string());
             }
             Err(size) => {
                 too_large.push(format!("the size asked for: {size}"));
@@ -158,8 +161,8 @@ impl Open {
     }
 
     /// The report, complete as it will ever be; `None` if it came to nothing.
-    pub(super) fn close(mut self) -> Option<Report> {
-        let finished = self.table.as_mut().and_then(Table::finish);
+    pub(super) fn close(mut self) -> Option<Box<Report>> {
+        let finished = self.table.as_mut().and_then(|table| table.finish());
         self.take_row(finished);
         let mut report = self.report;
         report
@@ -221,7 +224,7 @@ pub(super) struct Stash {
 
 /// The stashes of all threads.
 #[derive(Debug, Default)]
-pub(super) struct Stashes(HashMap<Option<Thread>, Stash>);
+pub(super) struct Stashes(FxHashMap<Option<Thread>, Stash>);
 
 impl Stashes {
     pub(super) fn of(&mut self, thread: Option<Thread>) -> &mut Stash {

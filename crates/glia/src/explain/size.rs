@@ -4,7 +4,10 @@
 //! beside the bytes computed from it, and two sizes are compared by printing the exact one, never
 //! by turning the printed one back.
 
-use serde::Serialize;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::{Serialize, Serializer};
 
 use super::header;
 
@@ -14,14 +17,67 @@ const WHOLE_DIGITS_MAX: usize = 20;
 // LIMIT: more digits than these are no size at all.
 const DIGITS_MAX: usize = 64;
 const FRACTION_DIGITS_MAX: usize = 9;
+// LIMIT: digits, point, digits, unit.
+const TEXT_BYTES_MAX: usize = WHOLE_DIGITS_MAX + 1 + FRACTION_DIGITS_MAX + 2;
 
 /// A printed size.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Size {
     /// As printed, without white space between number and unit.
-    pub text: String,
+    pub text: SizeText,
     /// The bytes of the text, rounded to the nearest.
     pub bytes: u64,
+}
+
+/// The text of a size, kept in place: a log may have more sizes than lines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SizeText {
+    letters: [u8; TEXT_BYTES_MAX],
+    /// At most [`TEXT_BYTES_MAX`]; what is behind is 0.
+    length: u8,
+}
+
+impl SizeText {
+    /// One after the other; what does not fit is left out.
+    fn of(number: &[u8], unit: &str) -> Self {
+        let mut text = Self {
+            letters: [0; TEXT_BYTES_MAX],
+            length: 0,
+        };
+        let letters = number.iter().copied().chain(unit.bytes());
+        for (place, letter) in text.letters.iter_mut().zip(letters) {
+            *place = letter;
+            text.length += 1;
+        }
+        text
+    }
+}
+
+impl Deref for SizeText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        let letters = self.letters.get(..usize::from(self.length));
+        str::from_utf8(letters.unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for SizeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self)
+    }
+}
+
+impl fmt::Debug for SizeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl Serialize for SizeText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
 }
 
 /// A printed size of 2^64 bytes or more.
@@ -37,7 +93,7 @@ impl Size {
     #[must_use]
     pub fn exact(bytes: u64) -> Self {
         Self {
-            text: printed(bytes),
+            text: SizeText::of(printed(bytes).as_bytes(), ""),
             bytes,
         }
     }
@@ -75,39 +131,42 @@ impl Size {
         if text.get(end).is_some_and(u8::is_ascii_alphanumeric) && !is_glued() {
             return None;
         }
-        let number = std::str::from_utf8(&text[..number_end]).ok()?;
-        let text = format!("{number}{unit}");
-        if whole.len() > WHOLE_DIGITS_MAX {
-            return Some((Err(TooLarge { text }), end));
-        }
-        // 20 digits, 9 behind the point and 30 bits of a unit are less than 2^128.
-        let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-        let number = value(whole)? * scale + value(fraction)?;
-        let bytes = ((number << (10 * exponent)) + scale / 2) / scale;
-        let size = match u64::try_from(bytes) {
-            Ok(bytes) => Ok(Self { text, bytes }),
-            Err(_) => Err(TooLarge { text }),
+        let too_large = || {
+            let number = String::from_utf8_lossy(&text[..number_end]);
+            let text = format!("{number}{unit}");
+            Some((Err(TooLarge { text }), end))
         };
-        Some((size, end))
+        if whole.len() > WHOLE_DIGITS_MAX {
+            return too_large();
+        }
+        // 9 digits and 30 bits of a unit are less than 2^60.
+        let scale = 10_u64.pow(u32::try_from(fraction.len()).ok()?);
+        let behind = ((value(fraction).unwrap_or(0) << (10 * exponent)) + scale / 2) / scale;
+        let before = value(whole).and_then(|whole| whole.checked_mul(1 << (10 * exponent)));
+        let Some(bytes) = before.and_then(|before| before.checked_add(behind)) else {
+            return too_large();
+        };
+        let text = SizeText::of(&text[..number_end], unit);
+        Some((Ok(Self { text, bytes }), end))
     }
 
     /// Half of the last printed digit, in bytes: how far the true size may be from `bytes`.
     #[must_use]
     pub fn rounding_bytes(&self) -> u64 {
-        let unit = self
-            .text
-            .trim_start_matches(|c: char| !c.is_ascii_alphabetic());
-        let exponent = UNITS.iter().position(|&known| known == unit).unwrap_or(0);
-        if exponent == 0 {
-            return 0;
-        }
+        // All units end alike.
+        let exponent = match self.text.as_bytes() {
+            [.., b'K', b'B'] => 1,
+            [.., b'M', b'B'] => 2,
+            [.., b'G', b'B'] => 3,
+            _ => return 0,
+        };
         (1_u64 << (10 * exponent)).div_ceil(2000)
     }
 
     /// Whether this text is what the runtime prints for `bytes`.
     #[must_use]
     pub fn is_printed(&self, bytes: u64) -> bool {
-        self.text == printed(bytes)
+        *self.text == *printed(bytes)
     }
 }
 
@@ -131,11 +190,12 @@ fn digits(text: &[u8]) -> &[u8] {
     &text[..count]
 }
 
-fn value(digits: &[u8]) -> Option<u128> {
-    digits.iter().try_fold(0_u128, |value, digit| {
+/// `None` if it is more than a `u64` holds.
+fn value(digits: &[u8]) -> Option<u64> {
+    digits.iter().try_fold(0_u64, |value, digit| {
         value
             .checked_mul(10)?
-            .checked_add(u128::from(digit.checked_sub(b'0')?))
+            .checked_add(u64::from(digit.checked_sub(b'0')?))
     })
 }
 
@@ -209,9 +269,17 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_text_of_a_size_is_kept_whole() {
+        let longest = "00000000001099511627.123456789KB";
+        let (size, _) = Size::parse(longest.as_bytes()).unwrap();
+        assert_eq!((&*size.text, size.text.len()), (longest, TEXT_BYTES_MAX));
+        assert_eq!(size.bytes, 1_125_899_906_174);
+    }
+
+    #[test]
     fn the_exact_bytes_are_known_by_their_print() {
         let (size, length) = Size::parse(b"13.107MB (usage").unwrap();
-        assert_eq!((size.text.as_str(), length), ("13.107MB", 8));
+        assert_eq!((&*size.text, length), ("13.107MB", 8));
         assert!(size.is_printed(13_743_184));
         assert!(!size.is_printed(13_744_384));
         assert_eq!(size.rounding_bytes(), 525);

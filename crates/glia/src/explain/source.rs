@@ -3,7 +3,9 @@
 //! Lines without a thread that have the same words before them are of the same writer. Times differ
 //! from line to line, so the digits of a word with many of them do not count.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::Hasher as _;
+
+use rustc_hash::FxHasher;
 
 /// A word with as many digits is a time, or a number that goes up.
 const TIME_DIGITS_MIN: usize = 6;
@@ -18,7 +20,7 @@ impl Source {
 
     /// The source of a line that begins with `lead`.
     pub(super) fn of(lead: &[u8]) -> Self {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FxHasher::default();
         let lead = without_indent(lead);
         if lead.is_empty() {
             return Self::NONE;
@@ -26,12 +28,13 @@ impl Source {
         let words = lead.split(u8::is_ascii_whitespace);
         for word in words.filter(|word| !word.is_empty()) {
             let digits = word.iter().filter(|byte| byte.is_ascii_digit());
-            let is_time = digits.count() >= TIME_DIGITS_MIN;
-            let counts = |byte: &&u8| !is_time || !byte.is_ascii_digit();
-            word.iter()
-                .filter(counts)
-                .for_each(|byte| byte.hash(&mut hasher));
-            hasher.write_u8(0);
+            if digits.count() < TIME_DIGITS_MIN {
+                hasher.write(word);
+            } else {
+                let counts = word.iter().filter(|byte| !byte.is_ascii_digit());
+                counts.for_each(|&byte| hasher.write_u8(byte));
+            }
+            hasher.write_u8(b' ');
         }
         Self(hasher.finish())
     }

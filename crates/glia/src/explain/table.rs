@@ -4,6 +4,8 @@
 //! its label and ends at the next one, so a row that a terminal has wrapped, or into which another
 //! thread has written, is put together again.
 
+use memchr::memchr_iter;
+
 use super::category::{self, Name};
 use super::report::{Categories, Row, Scope};
 use super::size::{Size, TooLarge};
@@ -13,6 +15,8 @@ use super::token::Label;
 const HEADING_LINES_MAX: usize = 16;
 // LIMIT: a row has 170 bytes, a heading line too; verbose ones some 300.
 const ROW_BYTES_MAX: usize = 4096;
+/// Room for the cells of a row: 14 values, what stands before them and what behind.
+const CELLS: usize = 16;
 const HEADING_WORDS: [&[u8]; 6] = [
     b"TOTAL",
     b"Model",
@@ -31,6 +35,11 @@ pub(super) struct Heading {
 }
 
 impl Heading {
+    /// Whether a line with bars can belong to a heading.
+    pub(super) fn may_take(text: &[u8]) -> bool {
+        text.iter().all(|&byte| is_heading_byte(byte)) || is_heading(text)
+    }
+
     /// Takes a line with bars; says whether it belongs to a heading.
     pub(super) fn add(&mut self, text: &[u8]) -> bool {
         let is_open = !self.is_done && !self.lines.is_empty();
@@ -58,7 +67,7 @@ impl Heading {
 
     /// The columns behind TOTAL; `None` without a readable heading.
     pub(super) fn columns(&self) -> Option<Vec<Name>> {
-        let rows: Vec<Vec<Vec<u8>>> = self.lines.iter().map(|line| cells(line)).collect();
+        let rows: Vec<Vec<&[u8]>> = self.lines.iter().map(|line| cells(line)).collect();
         let [upper, lower] = rows.as_slice() else {
             return self.wrapped_columns();
         };
@@ -70,7 +79,8 @@ impl Heading {
 
     /// The same, of one line or of more than two: their cells, joined, are those of two rows.
     fn wrapped_columns(&self) -> Option<Vec<Name>> {
-        let all = cells(&self.lines.concat());
+        let joined = self.lines.concat();
+        let all = cells(&joined);
         let lower = behind_total(&all)?;
         let before = all.len() - lower.len();
         // label, TOTAL's upper cell, upper cells; label, TOTAL, lower cells.
@@ -81,8 +91,8 @@ impl Heading {
     }
 }
 
-fn behind_total(cells: &[Vec<u8>]) -> Option<&[Vec<u8>]> {
-    let total = cells.iter().position(|cell| cell == b"TOTAL")?;
+fn behind_total<'c, 'l>(cells: &'c [&'l [u8]]) -> Option<&'c [&'l [u8]]> {
+    let total = cells.iter().position(|cell| *cell == b"TOTAL")?;
     Some(&cells[total + 1..])
 }
 
@@ -98,11 +108,9 @@ fn is_heading_byte(byte: u8) -> bool {
 
 /// The cells of a line, trimmed; what an editor has cut with dots is left out, and so is the
 /// nothing behind the last bar.
-fn cells(text: &[u8]) -> Vec<Vec<u8>> {
-    let mut cells: Vec<Vec<u8>> = text
-        .split(|&byte| byte == b'|')
-        .map(|cell| cell.trim_ascii().to_vec())
-        .collect();
+fn cells(text: &[u8]) -> Vec<&[u8]> {
+    let mut cells = Vec::with_capacity(CELLS);
+    cells.extend(text.split(|&byte| byte == b'|').map(<[u8]>::trim_ascii));
     if cells
         .last()
         .is_some_and(|cell| cell.is_empty() || is_dots(cell))
@@ -110,6 +118,10 @@ fn cells(text: &[u8]) -> Vec<Vec<u8>> {
         cells.pop();
     }
     cells
+}
+
+fn bars(text: &[u8]) -> usize {
+    memchr_iter(b'|', text).count()
 }
 
 fn is_dots(cell: &[u8]) -> bool {
@@ -121,6 +133,8 @@ fn is_dots(cell: &[u8]) -> bool {
 struct Partial {
     row: Row,
     text: Vec<u8>,
+    /// How many bars the text has.
+    bars: usize,
 }
 
 /// A table that is open.
@@ -147,13 +161,6 @@ pub(super) struct Finished {
 }
 
 impl Table {
-    pub(super) fn new(touched: u64) -> Self {
-        Self {
-            touched,
-            ..Self::default()
-        }
-    }
-
     /// Begins a row; gives the one before.
     pub(super) fn begin(&mut self, label: Label, line: u64, text: &[u8]) -> Option<Finished> {
         let before = self.finish();
@@ -182,7 +189,8 @@ impl Table {
         row.hbm = self.hbm;
         row.core = self.core;
         let text = text[..text.len().min(ROW_BYTES_MAX)].to_vec();
-        self.partial = Some(Partial { row, text });
+        let bars = bars(&text);
+        self.partial = Some(Partial { row, text, bars });
         before
     }
 
@@ -190,8 +198,7 @@ impl Table {
     pub(super) fn is_waiting(&self) -> bool {
         let wanted = self.columns.as_ref().map(|columns| columns.len() + 1);
         self.partial.as_ref().is_some_and(|partial| {
-            let bars = partial.text.iter().filter(|&&byte| byte == b'|').count();
-            partial.text.len() < ROW_BYTES_MAX && wanted.is_none_or(|wanted| bars < wanted)
+            partial.text.len() < ROW_BYTES_MAX && wanted.is_none_or(|wanted| partial.bars < wanted)
         })
     }
 
@@ -200,19 +207,23 @@ impl Table {
         columns.is_none_or(|columns| cells <= columns.len())
     }
 
-    /// Takes more cells of the row that waits; says whether they can be cells.
-    pub(super) fn go_on(&mut self, text: &[u8]) -> bool {
+    /// Whether a line can be cells of a row.
+    pub(super) fn may_go_on(text: &[u8]) -> bool {
         let can_be = |byte: &u8| byte.is_ascii_digit() || b"|./ \tnaKMGB".contains(byte);
-        let Some(partial) = self.partial.as_mut().filter(|_| text.iter().all(can_be)) else {
-            return false;
-        };
-        partial.text.extend_from_slice(text);
-        true
+        text.iter().all(can_be)
+    }
+
+    /// Takes more cells of the row that waits.
+    pub(super) fn go_on(&mut self, text: &[u8]) {
+        if let Some(partial) = &mut self.partial {
+            partial.text.extend_from_slice(text);
+            partial.bars += bars(text);
+        }
     }
 
     /// Ends the row that is open.
     pub(super) fn finish(&mut self) -> Option<Finished> {
-        let Partial { mut row, text } = self.partial.take()?;
+        let Partial { mut row, text, .. } = self.partial.take()?;
         let mut cells = cells(&text);
         let is_cut = self.is_short(cells.len()) && !text.trim_ascii_end().ends_with(b"|");
         if is_cut && cells.last().is_some_and(|cell| !Cell::is_readable(cell)) {
@@ -229,7 +240,7 @@ impl Table {
         };
         let mut problems = Vec::new();
         let mut bad = |what: String| problems.push(what);
-        let size = |cell: &Vec<u8>| Cell::read(cell);
+        let size = |cell: &&[u8]| Cell::read(cell);
         match cells.first().map(size) {
             Some(Cell::Size(size)) => row.total = Some(size),
             Some(Cell::Absent) => {}
@@ -281,11 +292,11 @@ enum Cell {
 }
 
 impl Cell {
-    fn is_readable(cell: &Vec<u8>) -> bool {
+    fn is_readable(cell: &[u8]) -> bool {
         !matches!(Self::read(cell), Self::Unreadable(_))
     }
 
-    fn read(cell: &Vec<u8>) -> Self {
+    fn read(cell: &[u8]) -> Self {
         match Size::read(cell) {
             Some((Ok(size), length)) if length == cell.len() => Self::Size(size),
             Some((Err(size), length)) if length == cell.len() => Self::TooLarge(size),

@@ -62,7 +62,7 @@ const BEGINNINGS: [(u8, &[u8]); 19] = [
     (b'T', b"RoOeE"), // TRACE, Total, Tensors
     (b'S', b"hH"),    // Shared Scratchpad
     (b's', b"hHt"),   // and status
-    (b'F', b"a1"),    // Failed, F137
+    (b'F', b"aA1"),   // Failed, FATAL, F137
     (b'L', b"N"),     // LNC
     (b'H', b"B"),     // HBM
     (b'P', b"e"),     // Per NEFF
@@ -154,7 +154,7 @@ fn token(line: &[u8], at: usize, floor: usize) -> Result<Found, Stop> {
         token,
     };
     match line[at] {
-        b'E' | b'W' | b'I' | b'D' | b'T' => {
+        b'E' | b'W' | b'I' | b'D' | b'T' | b'F' => {
             if let Some((start, end, header)) = header::read(line, at, floor) {
                 return Ok(Found {
                     start,

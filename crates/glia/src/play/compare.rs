@@ -101,7 +101,7 @@ impl Cells {
 
     fn size(&mut self, row: &str, column: &str, log: &Size, ours: Option<u64>) {
         let ours = match ours {
-            Some(bytes) if is_shown(log, bytes) => log.text.clone(),
+            Some(bytes) if is_shown(log, bytes) => log.text.to_string(),
             Some(bytes) => printed(bytes),
             None => NOTHING.to_owned(),
         };

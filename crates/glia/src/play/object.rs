@@ -81,7 +81,7 @@ pub(super) struct Object {
 /// Memory that objects are parts of.
 pub(super) struct Storage {
     /// What reports call it.
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     pub(super) written: Written,
     /// Where it lies in HBM; `None` for host memory.
     pub(super) place: Option<Place>,
@@ -123,9 +123,9 @@ impl Place {
 }
 
 impl Storage {
-    pub(super) fn new(name: &str, place: Option<Place>, model: Option<&str>) -> Self {
+    pub(super) fn new(name: Arc<str>, place: Option<Place>, model: Option<&str>) -> Self {
         Self {
-            name: Box::from(name),
+            name,
             written: Written::default(),
             place,
             model: model.map(Box::from),
@@ -149,7 +149,7 @@ impl Storage {
 /// All objects and storages.
 #[derive(Default)]
 pub(super) struct Store {
-    objects: FxHashMap<Box<str>, Object>,
+    objects: FxHashMap<Arc<str>, Object>,
     storages: Slab<Storage>,
     pub(super) peaks: Peaks,
 }
@@ -208,8 +208,8 @@ impl Store {
     }
 
     /// Enters an object.
-    pub(super) fn enter(&mut self, id: &str, object: Object) {
-        self.objects.insert(Box::from(id), object);
+    pub(super) fn enter(&mut self, id: Arc<str>, object: Object) {
+        self.objects.insert(id, object);
     }
 
     /// Gives an object up, and its memory if it was the last part of it.
@@ -243,7 +243,7 @@ impl Store {
         let gone = self
             .objects
             .extract_if(|_, object| goes(object, storage(object)));
-        let mut gone: Vec<(Box<str>, Object)> = gone.collect();
+        let mut gone: Vec<(Arc<str>, Object)> = gone.collect();
         gone.sort_by_key(|(_, object)| object.line);
         for (_, object) in gone {
             let storage = object.storage;

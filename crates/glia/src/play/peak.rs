@@ -6,6 +6,7 @@
 //! most what lived at the peak.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use glia_abi::handle::{Channel, DeviceId};
 use glia_abi::mem_usage::{Aggregate, MemUsage};
@@ -65,7 +66,7 @@ struct Level {
     born: Birth,
     line: u64,
     /// What lived at the peak and has been given back.
-    gone: Vec<(Box<str>, MemUsage, u64)>,
+    gone: Vec<(Arc<str>, MemUsage, u64)>,
 }
 
 impl Peaks {
@@ -95,7 +96,7 @@ impl Peaks {
     }
 
     /// Notes that it was given back.
-    pub(super) fn given_back(&mut self, place: &Place, born: Birth, name: Box<str>) {
+    pub(super) fn given_back(&mut self, place: &Place, born: Birth, name: Arc<str>) {
         let level = self.level(place);
         level.present_bytes = level.present_bytes.saturating_sub(place.counted_bytes);
         if born <= level.born {

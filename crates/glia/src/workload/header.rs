@@ -159,7 +159,7 @@ impl Header {
             })?,
             zero_copy: fields.zero_copy.unwrap_or(false),
             faults: faults.transpose()?,
-            report: fields.report,
+            report: fields.report.map(numbered).transpose()?,
         };
         let declared = fields.params.map(|params| params.0).unwrap_or_default();
         Ok((header, Params::new(declared, &instead.params)?))
@@ -173,6 +173,20 @@ impl Header {
             Engine::Threaded => SchedMode::THREADED,
             Engine::Virtual => SchedMode::Virtual { seed: self.seed },
         }
+    }
+}
+
+/// The number of a report.
+fn numbered(report: u64) -> Result<u64, Fault> {
+    let most = u64::from(u32::MAX);
+    match report {
+        number if (1..=most).contains(&number) => Ok(number),
+        found => Err(Fault::OutOfRange {
+            key: "report",
+            found,
+            least: 1,
+            most,
+        }),
     }
 }
 

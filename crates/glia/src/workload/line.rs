@@ -152,14 +152,16 @@ impl Fields<'_> {
     }
 
     fn alloc(&self, header: &Header) -> Result<Alloc<'_>, Fault> {
-        let usage = self.usage.as_deref().unwrap_or("tensor");
-        let usage = MemUsage::named(usage).ok_or_else(|| Fault::Unknown {
-            key: "usage",
-            found: usage.to_owned(),
-            allowed: MemUsage::ALL
-                .map(|usage| usage.name().to_ascii_lowercase())
-                .join(", "),
-        })?;
+        let named = |usage: &str| {
+            MemUsage::named(usage).ok_or_else(|| Fault::Unknown {
+                key: "usage",
+                found: usage.to_owned(),
+                allowed: MemUsage::ALL
+                    .map(|usage| usage.name().to_ascii_lowercase())
+                    .join(", "),
+            })
+        };
+        let usage = self.usage.as_deref().map_or(Ok(MemUsage::Tensor), named)?;
         let location = match self.location.as_deref() {
             None | Some("device") => Location::Device,
             Some("host") => Location::Host,

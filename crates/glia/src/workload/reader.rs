@@ -1,6 +1,8 @@
 //! Reading a workload line by line.
 
-use std::io::{BufRead, Read as _};
+use std::io::{BufRead, ErrorKind, Read as _};
+
+use memchr::memchr;
 
 use super::error::{Fault, WorkloadError};
 use super::fields::Fields;
@@ -16,6 +18,7 @@ pub struct Reader<R> {
     header: Header,
     params: Params,
     line: u64,
+    /// A line that is not whole in the source's buffer.
     text: Vec<u8>,
     /// The line with parameters put in; kept for its room.
     put: Vec<u8>,
@@ -78,33 +81,81 @@ impl<R: BufRead> Reader<R> {
         &mut self,
         take: impl FnOnce(Step<'_>) -> Result<T, Fault>,
     ) -> Result<Option<T>, WorkloadError> {
-        let taken = match next_line(&mut self.source, &mut self.text, &mut self.line) {
-            Ok(true) => self.take(take).map(Some),
-            Ok(false) => Ok(None),
-            Err(fault) => Err(fault),
-        };
+        let taken = self.next_step(take);
         taken.map_err(|fault| WorkloadError {
             line: self.line,
             fault,
         })
     }
 
-    fn take<T>(&mut self, take: impl FnOnce(Step<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
-        let mut text = self.text.trim_ascii();
-        if self.params.stand_in(text) {
-            self.params.put_in(text, &mut self.put)?;
-            text = &self.put;
-        }
-        let mut fields = Fields::default();
-        fields.read(text)?;
-        let (op, expect) = fields.step(&self.header)?;
-        take(Step {
-            line: self.line,
+    fn next_step<T>(
+        &mut self,
+        take: impl FnOnce(Step<'_>) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
+        let Self {
+            source,
+            header,
+            params,
+            line,
             text,
-            op,
-            expect,
-        })
+            put,
+        } = self;
+        // Mostly the line is whole in the buffer, and is read there.
+        loop {
+            let buffer = match source.fill_buf() {
+                Ok(buffer) => buffer,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    *line += 1;
+                    return Err(error.into());
+                }
+            };
+            let Some(end) = whole_line(buffer) else { break };
+            *line += 1;
+            let found = buffer[..end].trim_ascii();
+            if !found.is_empty() {
+                let taken = step(header, params, put, *line, found, take);
+                source.consume(end + 1);
+                return taken.map(Some);
+            }
+            source.consume(end + 1);
+        }
+        match next_line(source, text, line)? {
+            true => step(header, params, put, *line, text.trim_ascii(), take).map(Some),
+            false => Ok(None),
+        }
     }
+}
+
+/// Where the line ends that a buffer begins with, if it is there and not too long.
+fn whole_line(buffer: &[u8]) -> Option<usize> {
+    let end = memchr(b'\n', buffer)?;
+    ((end as u64) < LINE_BYTES_MAX).then_some(end)
+}
+
+/// Gives a line to `take`; `put` is used for its memory only.
+fn step<T>(
+    header: &Header,
+    params: &Params,
+    put: &mut Vec<u8>,
+    line: u64,
+    text: &[u8],
+    take: impl FnOnce(Step<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let mut text = text;
+    if params.stand_in(text) {
+        params.put_in(text, put)?;
+        text = put;
+    }
+    let mut fields = Fields::default();
+    fields.read(text)?;
+    let (op, expect) = fields.step(header)?;
+    take(Step {
+        line,
+        text,
+        op,
+        expect,
+    })
 }
 
 fn first(text: &[u8], instead: &Overrides) -> Result<(Header, Params), Fault> {

@@ -6,7 +6,10 @@
 
 use std::fmt::Write as _;
 
-use glia::explain::report::{Family, Report, Row, Scope};
+use glia::explain::report::{Family, Kind, Report, Row, Scope};
+use glia::play::compare::compare;
+use glia::play::play;
+use glia::workload::rebuild::rebuild;
 use glia_abi::chance::Chance;
 
 use super::printer::size;
@@ -611,6 +614,9 @@ fn dressed(text: &str, clothing: usize, numbers: &mut Numbers) -> String {
 }
 
 const CLOTHINGS: usize = 25;
+/// Logs of which the reports are rebuilt, and how many of those must come to a run.
+const REBUILT_SEEDS: u64 = 120;
+const REBUILT_MIN: usize = 60;
 
 fn check(seed: u64, clothing: usize) {
     let (text, told) = log(seed, 4100);
@@ -694,4 +700,45 @@ fn scopes_are_all_made() {
         let mut rows = all.iter().flat_map(|report| &report.rows);
         assert!(rows.any(|row| row.scope == scope), "{scope:?}");
     }
+}
+
+/// What a report is rebuilt to has all cells of it. Of those that no machine can have had, nothing
+/// is said.
+#[test]
+fn reports_are_rebuilt_with_all_cells() {
+    let (mut equal, mut cells) = (0, 0);
+    let mut refused = std::collections::BTreeMap::new();
+    for seed in 0..REBUILT_SEEDS {
+        let (text, _) = log(seed, 4100);
+        for (number, report) in (1..).zip(reports(&text)) {
+            let has_state = matches!(report.family, Family::B | Family::C);
+            if !has_state || report.kind != Kind::DeviceOom || report.rows.is_empty() {
+                continue;
+            }
+            let rebuilt = match rebuild(&report, number) {
+                Ok(rebuilt) => rebuilt,
+                Err(error) => {
+                    let kind = format!("{error:?}");
+                    let kind = kind.split([' ', '(', '{']).next().unwrap().to_owned();
+                    *refused.entry(kind).or_insert(0) += 1;
+                    continue;
+                }
+            };
+            let played = play(rebuilt.text.as_bytes()).unwrap();
+            let compared = compare(&report, &played);
+            assert_eq!(
+                compared.differences,
+                [],
+                "seed {seed}, report {number}:\n{text}\n{}",
+                rebuilt.text
+            );
+            equal += 1;
+            cells += compared.cells;
+        }
+    }
+    println!("{equal} rebuilt with {cells} cells, refused: {refused:?}");
+    assert!(
+        equal >= REBUILT_MIN,
+        "{equal} rebuilt, refused: {refused:?}"
+    );
 }

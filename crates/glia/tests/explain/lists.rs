@@ -106,6 +106,46 @@ fn the_queue_and_the_event_file_are_read() {
 }
 
 #[test]
+fn the_path_of_an_event_file_may_be_wrapped_or_have_a_line_glued_to_it() {
+    let printed = ListReport::sample(7, 1, 0);
+    let event_file = |path: &str| {
+        let file = format!("Wrote nrt memory alloc debug info to {path}");
+        let file = error(7, "dml_dump", &file);
+        let found = report(printed.first() + &file + &printed.head() + &printed.list());
+        assert_is(&found, &printed);
+        found.event_file
+    };
+    let path = "/tmp/nrt_mem_log_device_0_651a7ca9.csv";
+    assert_eq!(event_file(path).as_deref(), Some(path));
+    for wrapped in [
+        "/tmp/nrt_mem_log_device_0_651\na7ca9.csv",
+        "/tmp/nrt_mem\n_log_device_0_6\n51a7ca9.csv",
+        "/tmp/nrt_mem_log_device_0_651a7ca9.c\nsv",
+    ] {
+        assert_eq!(event_file(wrapped).as_deref(), Some(path), "{wrapped:?}");
+    }
+    // One that is cut is not known.
+    assert_eq!(event_file("/tmp/nrt_mem_log_dev"), None);
+    let glued = error(
+        7,
+        "dml_dump",
+        &format!("Wrote nrt memory alloc debug info to {path}"),
+    );
+    let found = report(glued.trim_end().to_owned() + &printed.first() + &printed.head());
+    assert_eq!(found.event_file.as_deref(), Some(path));
+}
+
+#[test]
+fn a_line_of_level_fatal_is_an_error_line() {
+    let found = report("2026-Mar-01 10:00:00.123456  4703:9  FATAL  NRT:nrt_init  no device\n");
+    assert_eq!((found.family, found.kind), (Family::N, Kind::NotMemory));
+    let fatal = |line: String| line.replace("ERROR", "FATAL");
+    let printed = ListReport::sample(7, 1, 0);
+    let found = report(fatal(printed.first()) + &fatal(printed.head()) + &printed.list());
+    assert_is(&found, &printed);
+}
+
+#[test]
 fn colours_prefixes_and_other_bullets_do_not_matter() {
     let printed = ListReport::sample(7, 1, 0);
     let coloured: String = printed

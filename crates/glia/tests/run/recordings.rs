@@ -34,7 +34,7 @@ fn a_recording_has_parameters_conditions_and_addresses_and_ends_alike() {
         r#"{"workload":1,"params":{"SIZE":"1MiB"}}"#,
         "\n\n",
         r#"{"op":"alloc","id":"a","size":"$SIZE","name":"a \"}"}"#,
-        "\n",
+        " \t \n",
         r#"{"op":"alloc","id":"h","size":"4KiB","location":"host"}"#,
         "\r\n",
         r#"{"op":"write","id":"a","seed":1}  "#,

@@ -112,3 +112,50 @@ fn events_and_faults_need_a_file_with_a_name() {
     let stray = concat!(env!("CARGO_MANIFEST_DIR"), "/../../-");
     assert!(!std::path::Path::new(stray).exists());
 }
+
+#[test]
+fn a_report_of_a_log_has_a_number_from_1() {
+    let zero = run(&["-"], "{\"workload\":1,\"report\":0}\n");
+    assert_eq!(zero.code, 2);
+    assert_eq!(
+        zero.stderr,
+        "glia: (standard input): line 1: report 0: 1 to 4294967295 are allowed\n"
+    );
+    let workload = "{\"workload\":1,\"report\":99}\n";
+    for json in [&[][..], &["--json"]] {
+        let compare = ["--compare", "examples/trn2-table.log", "-"];
+        let many = run(&[json, &compare].concat(), workload);
+        assert_eq!(many.code, 1);
+        assert_eq!(
+            many.stderr,
+            "glia: (standard input): it rebuilds report 99, and the log to compare with has 1\n"
+        );
+    }
+    let none = run(&["--compare", "examples/first-tensor.jsonl", "-"], workload);
+    assert_eq!(
+        (none.code, none.stderr.as_str()),
+        (
+            1,
+            "glia: (standard input): the log has no report to compare with\n"
+        )
+    );
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_is_told_and_disturbs_no_run() {
+    let mut workload = "{\"workload\":1}\n".to_owned();
+    for n in 0..20_000 {
+        let id = format!("{{\"op\":\"alloc\",\"id\":\"{n}\",\"size\":1}}\n");
+        workload += &id;
+    }
+    let run = run(&["--record", "/dev/full", "--json", "-"], &workload);
+    assert_eq!(run.code, 2);
+    assert!(
+        run.stderr
+            .starts_with("glia: /dev/full: cannot be written: No space left"),
+        "{}",
+        run.stderr
+    );
+    let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(document["runs"][0]["operations"]["total"], 20_000);
+}

@@ -158,12 +158,9 @@ fn write_peak(out: &mut impl Write, peaks: &[Peak]) -> io::Result<()> {
 pub(super) fn write_comparison(
     out: &mut impl Write,
     log: &Path,
-    compared: Option<&Comparison>,
+    compared: &Comparison,
 ) -> io::Result<()> {
     let log = printable(&log.display().to_string());
-    let Some(compared) = compared else {
-        return writeln!(out, "{log}: no report to compare with");
-    };
     let Comparison {
         line,
         cells,

@@ -19,7 +19,7 @@ impl Assembler<'_> {
     pub(super) fn begin_list(&mut self, index: usize, row: Row, in_order: bool) {
         self.tick += 1;
         self.open[index].touched = self.line;
-        self.open[index].begin_list(row, self.tick, in_order);
+        self.open.begin_list(index, row, self.tick, in_order);
     }
 
     /// A report that begins at this line and is of the thread that writes.
@@ -30,38 +30,25 @@ impl Assembler<'_> {
     }
 
     pub(super) fn push(&mut self, mut report: Report) -> usize {
-        if self.open.len() >= OPEN_MAX {
-            let oldest = self.open.remove(0);
+        if self.open.len() >= OPEN_MAX
+            && let Some(oldest) = self.open.pop_oldest()
+        {
             self.close(oldest);
         }
         if report.is_oom() {
             report.status = self.stashes.of(report.thread).status.take();
         }
-        self.open.push(Open::new(report, self.source));
-        self.open.len() - 1
+        self.open.push(Open::new(report, self.source))
     }
 
-    /// The open report last begun of those that fit; one with the same words before its lines, if
-    /// there is one.
+    /// The open report last begun of those that fit.
     pub(super) fn latest(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
-        let fitting = self.open.iter().enumerate().filter(|(_, open)| fits(open));
-        fitting
-            .map(|(index, open)| (open.source == self.source, index))
-            .max()
-            .map(|(_, index)| index)
+        self.open.latest(self.source, fits)
     }
 
-    /// The open table last written of those that fit; one with the same words before its lines, if
-    /// there is one.
+    /// The open table last written of those that fit.
     pub(super) fn latest_table(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
-        let fitting = self.open.iter().enumerate().filter(|(_, open)| fits(open));
-        fitting
-            .filter_map(|(index, open)| {
-                let touched = open.table.as_ref()?.touched;
-                Some((open.source == self.source, touched, index))
-            })
-            .max()
-            .map(|(_, _, index)| index)
+        self.open.latest_table(self.source, fits)
     }
 
     pub(super) fn close(&mut self, open: Open) {
@@ -74,21 +61,26 @@ impl Assembler<'_> {
             self.tick += 1;
             self.done.insert((report.line, self.tick), report);
         }
+        self.is_settled = false;
     }
 
     /// The next report that is complete and has none before it still open.
     pub(in crate::explain) fn ready(&mut self) -> Option<Report> {
-        loop {
-            let (&key, _) = self.done.first_key_value()?;
-            let mut lines = self.open.iter().map(|open| open.report.line);
-            if lines.any(|line| line < key.0) {
-                return None;
+        // As long as nothing is closed, nothing more is ready.
+        while !self.is_settled
+            && let Some((&key, _)) = self.done.first_key_value()
+        {
+            let before = |open: &Open| open.opened < key.0 && open.report.line < key.0;
+            if self.open.iter().any(before) {
+                break;
             }
             let report = self.done.remove(&key)?;
             if !self.is_echo(&report) {
-                return Some(report);
+                return Some(*report);
             }
         }
+        self.is_settled = true;
+        None
     }
 
     /// Remembers a size whose report names its place.
@@ -122,8 +114,8 @@ impl Assembler<'_> {
             other.asked.as_ref() == Some(&key.1)
                 && (pid.is_none() || other.thread.map(|thread| thread.pid) == pid)
         };
-        let done = self.done.values_mut();
-        let open = self.open.iter_mut().map(|open| &mut open.report);
+        let done = self.done.values_mut().map(|report| &mut **report);
+        let open = self.open.iter_mut().map(|open| &mut *open.report);
         if let Some(other) = done.chain(open).find(|other| says(other)) {
             also(other, report.line);
         }
@@ -136,6 +128,7 @@ impl Assembler<'_> {
             return;
         }
         let line = self.line;
+        self.is_settled = false;
         let held = self.open.iter().map(Open::held_rows);
         let done = self
             .done
@@ -147,10 +140,7 @@ impl Assembler<'_> {
                 || open.touched + QUIET_LINES_MAX < line
                 || open.opened + REPORT_LINES_MAX < line
         };
-        let (old, open) = std::mem::take(&mut self.open).into_iter().partition(is_old);
-        self.open = open;
-        let old: Vec<Open> = old;
-        for open in old {
+        for open in self.open.take(is_old) {
             self.close(open);
         }
     }

@@ -16,10 +16,10 @@ impl Assembler<'_> {
         let (line, thread) = (self.line, self.thread);
         let kind = kind_of(place);
         let same = |open: &Open| {
-            !open.has_failure
+            open.thread == thread
+                && !open.has_failure
                 && open.report.family == Family::A
                 && open.report.kind == kind
-                && open.report.thread == thread
                 && open.report.asked_bytes == bytes
         };
         if let Some(index) = self.latest(same) {
@@ -49,8 +49,8 @@ impl Assembler<'_> {
         let kind = kind_of(place);
         let fits = |open: &Open| {
             let report = &open.report;
-            report.kind == kind
-                && report.thread == thread
+            open.thread == thread
+                && report.kind == kind
                 && bytes.is_none_or(|bytes| report.may_have_asked(bytes))
         };
         let index = self.latest(fits).or_else(|| {
@@ -80,10 +80,10 @@ impl Assembler<'_> {
     pub(super) fn failure(&mut self, failure: Failure) {
         let (line, thread) = (self.line, self.thread);
         let begun = |open: &Open| {
-            !open.has_failure
+            open.thread == thread
+                && !open.has_failure
                 && open.report.family == Family::A
                 && open.report.kind == Kind::DeviceOom
-                && open.report.thread == thread
                 && open.report.rows.is_empty()
                 && match (open.report.asked_bytes, &failure.asked) {
                     (Some(bytes), Ok(asked)) => asked.is_printed(bytes),
@@ -111,6 +111,8 @@ impl Assembler<'_> {
         }
         open.report.event_file = open.report.event_file.take().or(event_file);
         open.report.status = open.report.status.take().or(status);
+        // The report has another line now.
+        self.is_settled = false;
         if is_list {
             self.begin_list(index, row, true);
         }

@@ -3,12 +3,14 @@
 //! A list is known by what it can take, a table by its device and its cores, and where that leaves
 //! a choice, the latest is meant.
 
+use memchr::memchr_iter;
+
 use super::super::category::Name;
 use super::super::open::{Open, ROWS_MAX};
 use super::super::report::{Family, Kind, Row, Scope};
 use super::super::size::{Size, TooLarge};
 use super::super::source::Source;
-use super::super::table::Table;
+use super::super::table::Heading;
 use super::super::token::Label;
 use super::Assembler;
 
@@ -16,9 +18,9 @@ impl Assembler<'_> {
     pub(super) fn table_head(&mut self) {
         let thread = self.thread;
         let fits = |open: &Open| {
-            open.has_failure
+            open.thread == thread
+                && open.has_failure
                 && open.table.is_none()
-                && open.report.thread == thread
                 && open.report.alignment.is_some()
         };
         let index = self
@@ -26,22 +28,20 @@ impl Assembler<'_> {
             .unwrap_or_else(|| self.push(self.report(Family::C, Kind::Usage)));
         self.tick += 1;
         self.open[index].touched = self.line;
-        self.open[index].table = Some(Table::new(self.tick));
+        self.open[index].table = Some(Box::default());
+        self.open.touch_table(index, self.tick);
     }
 
     pub(super) fn item(&mut self, name: Option<Name>, size: Result<Size, TooLarge>) {
         let line = self.line;
         let accepts = |open: &Open| {
-            let list = open.list.as_ref()?;
-            let row = open.report.rows.get(list.row)?;
-            list.accepts(row, name.as_ref(), &size)
-                .then_some((open.source == self.source, list.opened))
+            let list = open.list.as_ref();
+            let row = list.and_then(|list| open.report.rows.get(list.row));
+            list.zip(row)
+                .is_some_and(|(list, row)| list.accepts(row, name.as_ref(), &size))
         };
-        let best = (0..self.open.len())
-            .filter_map(|index| Some((accepts(&self.open[index])?, index)))
-            .max();
-        let index = match (best, &name) {
-            (Some((_, index)), _) => index,
+        let index = match (self.open.latest_list(self.source, accepts), &name) {
+            (Some(index), _) => index,
             (None, None) => {
                 // A list of which the beginning is lost; one that came to nothing makes room.
                 self.open.retain(|open| {
@@ -61,7 +61,7 @@ impl Assembler<'_> {
                 let lists = self.open.iter_mut().filter(|open| open.list.is_some());
                 let latest = lists.max_by_key(|open| open.list.as_ref().map(|list| list.opened));
                 if let Some(open) = latest {
-                    let text = size.map_or_else(|size| size.text, |size| size.text);
+                    let text = size.map_or_else(|size| size.text, |size| size.text.to_string());
                     open.unread(line, format!("{name} {text} fits no list that is open"));
                 }
                 return;
@@ -93,15 +93,15 @@ impl Assembler<'_> {
         };
         let index = index.unwrap_or_else(|| {
             let index = self.push(self.report(Family::C, Kind::Usage));
-            self.open[index].table = Some(Table::default());
+            self.open[index].table = Some(Box::default());
             index
         });
         self.tick += 1;
+        self.open.touch_table(index, self.tick);
         let line = self.line;
         let open = &mut self.open[index];
         open.touched = line;
         let Some(table) = &mut open.table else { return };
-        table.touched = self.tick;
         if table.columns.is_none() {
             if table.heading.is_fresh() {
                 self.heading = std::mem::take(&mut table.heading);
@@ -138,7 +138,7 @@ impl Assembler<'_> {
                     && open.report.device == Some(device)
             };
             let index = self.latest(lacks)?;
-            self.open[index].table = Some(Table::default());
+            self.open[index].table = Some(Box::default());
             return Some(index);
         }
         self.latest_table(|open| {
@@ -163,17 +163,23 @@ impl Assembler<'_> {
             return;
         };
         let line = self.open[list].report.line;
-        if !self.open[index].has_failure {
-            self.open[index].report.line = line;
+        let open = &mut self.open[index];
+        if !open.has_failure {
+            open.report.line = line;
+            open.opened = open.opened.min(line);
         }
         self.open.remove(list);
+        self.is_settled = false;
     }
 
     /// A line of a heading, for the table that waits for one; the thread's own, if it has one.
     pub(super) fn heading(&mut self, text: &[u8]) -> bool {
+        if !Heading::may_take(text) {
+            return false;
+        }
         let thread = self.thread;
         let awaits = |open: &Open| open.table.as_ref().is_some_and(|table| !table.is_begun);
-        let own = |open: &Open| awaits(open) && open.report.thread == thread;
+        let own = |open: &Open| open.thread == thread && awaits(open);
         let index = self.latest_table(own).or_else(|| self.latest_table(awaits));
         match index.and_then(|index| self.open[index].table.as_mut()) {
             Some(table) => table.heading.add(text),
@@ -184,8 +190,7 @@ impl Assembler<'_> {
     /// `1001: "name"`.
     pub(super) fn model_name(&mut self, text: &[u8]) -> bool {
         const NAME_BYTES_MAX: usize = 1024;
-        let quotes = text.iter().enumerate().filter(|(_, byte)| **byte == b'"');
-        let found = quotes.map(|(quote, _)| quote).find_map(|quote| {
+        let found = memchr_iter(b'"', text).find_map(|quote| {
             let (lead, id) = id_before(&text[..quote])?;
             Some((quote, lead, id))
         });
@@ -206,7 +211,7 @@ impl Assembler<'_> {
             |open: &Open| takes(open) && open.report.rows.iter().any(|row| row.neff == Some(id));
         // The last row of a table is closed by the first name below it.
         for open in self.open.iter_mut().filter(|open| open.takes_names) {
-            let finished = open.table.as_mut().and_then(Table::finish);
+            let finished = open.table.as_mut().and_then(|table| table.finish());
             open.take_row(finished);
         }
         let line = self.line;

@@ -65,7 +65,14 @@ impl Player {
             Memory::Block(block) => Some(block),
         };
         let place = block.and_then(|block| Place::of(block, device));
-        let storage = Storage::new(alloc.name, place, alloc.model);
+        let id: Arc<str> = Arc::from(alloc.id);
+        // Mostly that is its name, too.
+        let name = if alloc.name == alloc.id {
+            Arc::clone(&id)
+        } else {
+            Arc::from(alloc.name)
+        };
+        let storage = Storage::new(name, place, alloc.model);
         let storage = self.store.take(line, storage);
         let object = Object {
             memory,
@@ -74,7 +81,7 @@ impl Player {
             program: key,
             line,
         };
-        self.store.enter(alloc.id, object);
+        self.store.enter(id, object);
         let at = place.map(|place| place.at);
         match (alloc.at, at) {
             (Some(wanted), Some(found)) if wanted != found => {
@@ -111,7 +118,7 @@ impl Player {
             line,
         };
         self.store.share(storage);
-        self.store.enter(slice.id, object);
+        self.store.enter(Arc::from(slice.id), object);
         Ok(Ok(()))
     }
 
@@ -143,9 +150,9 @@ impl Player {
                 program: key,
                 line,
             };
-            self.store.enter(attach.id, object);
+            self.store.enter(Arc::from(attach.id), object);
         }
-        let storage = Storage::new(attach.name, None, None);
+        let storage = Storage::new(Arc::from(attach.name), None, None);
         let storage = self.store.take(line, storage);
         let put = |tensor: &mut Tensor| tensor.attach_buffer(buffer);
         self.store.attach(attach.id, storage, put)

@@ -1,5 +1,7 @@
 //! Models of a workload, and the scratchpads that they share.
 
+use std::sync::Arc;
+
 use glia_abi::arch::Arch;
 use glia_abi::handle::CoreId;
 use glia_abi::mem_usage::MemUsage;
@@ -96,7 +98,7 @@ impl Player {
             if let ScratchPlace::Private(block) = place {
                 let place = Place::of(block, core.device);
                 let name = block.facts().hint.as_deref().unwrap_or(SCRATCHPAD);
-                let storage = Storage::new(name, place, Some(id));
+                let storage = Storage::new(Arc::from(name), place, Some(id));
                 loaded.private.push(self.store.take(line, storage));
             }
         }
@@ -130,7 +132,7 @@ impl Player {
                 counted_bytes: info.page_size_bytes,
                 usage: MemUsage::Scratchpad,
             };
-            let storage = Storage::new(SCRATCHPAD, Some(place), None);
+            let storage = Storage::new(Arc::from(SCRATCHPAD), Some(place), None);
             noted.push(self.store.take(line, storage));
         }
     }
