@@ -18,7 +18,7 @@ use glia_abi::transport::Transport;
 use glia_abi::usage::Category;
 use glia_device::HostConfig;
 use glia_runtime::dml::{Log, LogContext};
-use glia_runtime::explanation::{BankExplanation, Cause, Explanation, Owner};
+use glia_runtime::explanation::{BankExplanation, Block, Cause, Explanation, Owner};
 use glia_runtime::ndl::{self, ChunkSpec};
 use glia_runtime::{AllocSpec, Core, Dmem, Runtime, RuntimeConfig, RuntimeError, ScratchVariable};
 use proptest::prelude::*;
@@ -176,7 +176,8 @@ fn pieces_of_enough_bytes_are_fragmentation_and_the_neighbour_is_named() {
     let found = bank(&error);
     assert_eq!(found.cause, Cause::Fragmentation);
     // Either would do; the neighbour's lies lower.
-    let [block] = &found.opening.as_ref().unwrap().blocks[..] else {
+    let blocks: Vec<Block> = found.opening.as_ref().unwrap().blocks.iter().collect();
+    let [block] = &blocks[..] else {
         panic!("{found:?}");
     };
     assert_eq!(
@@ -187,7 +188,8 @@ fn pieces_of_enough_bytes_are_fragmentation_and_the_neighbour_is_named() {
         (block.span.start(), block.allocation.is_none()),
         (foreign.pa(), true)
     );
-    let [own] = &found.own_opening.as_ref().unwrap().blocks[..] else {
+    let blocks: Vec<Block> = found.own_opening.as_ref().unwrap().blocks.iter().collect();
+    let [own] = &blocks[..] else {
         panic!("{found:?}");
     };
     assert_eq!(
@@ -536,7 +538,7 @@ fn free_what_is_named(model: Model, sizes: &[(u64, bool, bool)], wants: &[(u64, 
             assert!(found.most_bytes.unwrap() < found.needed_bytes);
             continue;
         };
-        for block in &opening.blocks {
+        for block in opening.blocks.iter() {
             let freed = live.remove(&block.span.start()).unwrap();
             assert_eq!(
                 freed.size_bytes().next_multiple_of(4096),

@@ -46,8 +46,9 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use slab::Slab;
 
-use crate::dml::Allocation;
+use crate::dml::{Allocation, Facts};
 use crate::error::RuntimeError;
+use crate::runtime::OpenDevice;
 
 pub(crate) use allocator::{Allocator, Owner};
 pub(crate) use block::{Block, UsedBlock, fill_mapping};
@@ -86,8 +87,10 @@ impl AllocSpec<'_> {
 }
 
 /// The live allocations of an allocator.
-#[derive(Default)]
-pub(crate) struct List(Mutex<Listed>);
+pub(crate) struct List {
+    device: Arc<OpenDevice>,
+    listed: Mutex<Listed>,
+}
 
 #[derive(Default)]
 struct Listed {
@@ -97,22 +100,36 @@ struct Listed {
 }
 
 struct Entry {
+    /// For whoever takes blocks back; it leads nowhere where nobody does.
     block: Weak<Block>,
+    /// Its number among all that the list ever had.
+    serial: u64,
     /// The block's own, so that a look at them need not keep it alive.
     handle: McHandle,
     facts: Allocation,
 }
 
 impl List {
-    /// Adds the block that `make` makes, which is to forget its place and number when it ends.
-    fn add(&self, make: impl FnOnce((usize, u64)) -> Block) -> Arc<Block> {
+    fn new(device: Arc<OpenDevice>) -> Self {
+        Self {
+            device,
+            listed: Mutex::default(),
+        }
+    }
+
+    /// Adds the block that `make` makes, which is to forget its place when it ends.
+    fn add(&self, take_back: TakeBack, make: impl FnOnce(usize) -> Block) -> Arc<Block> {
         let mut listed = self.lock();
         let serial = listed.serials;
         listed.serials += 1;
         let place = listed.entries.vacant_entry();
-        let block = Arc::new(make((place.key(), serial)));
+        let block = Arc::new(make(place.key()));
         place.insert(Entry {
-            block: Arc::downgrade(&block),
+            block: match take_back {
+                TakeBack::Yes => Arc::downgrade(&block),
+                TakeBack::No => Weak::new(),
+            },
+            serial,
             handle: block.handle,
             facts: block.facts.clone(),
         });
@@ -124,24 +141,40 @@ impl List {
         let _entry = self.lock().entries.try_remove(key);
     }
 
-    /// In the order in which they were made.
+    /// Those that can be taken back, in the order in which they were made.
     fn live(&self) -> Vec<Arc<Block>> {
         let listed = self.lock();
         let entries = listed.entries.iter();
         let mut live: Vec<_> = entries
-            .filter_map(|(_, entry)| entry.block.upgrade())
+            .filter_map(|(_, entry)| Some((entry.serial, entry.block.upgrade()?)))
             .collect();
         drop(listed);
-        live.sort_unstable_by_key(|block| block.serial);
-        live
+        live.sort_unstable_by_key(|(serial, _)| *serial);
+        live.into_iter().map(|(_, block)| block).collect()
+    }
+
+    /// How many there are, and their bytes.
+    fn count(&self) -> (usize, u64) {
+        let listed = self.lock();
+        let entries = listed.entries.iter();
+        let sizes = entries.map(|(_, entry)| entry.facts.allocated_bytes);
+        (listed.entries.len(), sizes.fold(0, u64::saturating_add))
     }
 
     fn lock(&self) -> MutexGuard<'_, Listed> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The lists of a device's allocators.
+/// Whether blocks of a list are taken back before their last reference is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TakeBack {
+    Yes,
+    No,
+}
+
+/// The lists of a device's allocators. A list holds its device in turn, until its allocator takes it
+/// off.
 #[derive(Default)]
 pub(crate) struct Lists(Mutex<Vec<Arc<List>>>);
 
@@ -155,17 +188,17 @@ impl Lists {
     }
 
     /// What is live of all of them at this location.
-    fn facts(&self, location: Location) -> Vec<(McHandle, Allocation)> {
+    fn facts(&self, location: Location) -> Facts {
         // No list is looked at under the lock of another, nor under this one.
         let lists = self.lock().clone();
-        let mut all = Vec::new();
-        for list in lists {
-            let listed = list.lock();
-            let entries = listed.entries.iter().map(|(_, entry)| entry);
-            let there = entries.filter(|entry| entry.facts.location == location);
-            all.extend(there.map(|entry| (entry.handle, entry.facts.clone())));
-        }
-        all
+        Facts::new(|each| {
+            for list in lists {
+                let listed = list.lock();
+                let entries = listed.entries.iter().map(|(_, entry)| entry);
+                let there = entries.filter(|entry| entry.facts.location == location);
+                there.for_each(|entry| each(entry.handle, &entry.facts));
+            }
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<List>>> {

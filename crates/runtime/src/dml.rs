@@ -5,6 +5,7 @@
 //!
 //! - the ledger: live and greatest bytes for each HBM channel, and for each core and usage;
 //! - what each loaded model owns of that;
+//! - the same bytes, and those of host memory, by the [counters](MemoryMetrics) that sysfs shows;
 //! - a ring of [events](Event), the newest of which are kept.
 //!
 //! Everything that is shown is computed from the ledger: the [table](UsageTable) of who holds what,
@@ -13,8 +14,8 @@
 //! which goes [to a file](Dump) when an allocation fails, if there is to be one.
 //!
 //! The invariant: the parts sum to the totals. A core's total is the sum of its usages; a channel's
-//! bytes are the sum of its live allocations. Only device memory counts; host memory is in the
-//! events alone.
+//! bytes are the sum of its live allocations. Only device memory counts there; host memory is in the
+//! events, and in the [counters](MemoryMetrics) of what sysfs shows.
 //!
 //! Bytes are *allocated* bytes: what the driver was asked for, which is more than the size for an
 //! aligned allocation that the runtime had to align by itself, and less than what the driver's pool
@@ -26,11 +27,15 @@ mod column;
 mod csv;
 mod dump;
 mod events;
+mod labels;
 mod ledger;
 mod line;
 mod list;
+mod metrics;
 mod model;
+mod packed;
 mod report;
+mod site;
 mod size;
 mod table;
 
@@ -47,12 +52,15 @@ pub use csv::events_csv;
 pub(crate) use dump::events_file_name;
 pub use dump::{Dump, DumpDir};
 pub use events::{Action, Event};
-pub use ledger::{Allocation, ModelId, UsageBytes};
+pub use ledger::{Allocation, Balance, ModelId, UsageBytes};
 pub(crate) use line::Level;
 pub use line::{Log, LogContext};
+pub use metrics::{CoreMetrics, Counters, MemoryMetrics};
 pub use model::ModelReport;
+pub(crate) use packed::Facts;
 pub(crate) use report::host_failure;
 pub use report::{OomReport, ReportProfile};
+pub use site::Site;
 pub use size::printed;
 pub use table::{BankUsage, CoreUsage, ModelUsage, UsageTable};
 
@@ -95,6 +103,7 @@ impl Dml {
     ///     channel: Channel::new(1),
     ///     model: None,
     ///     hint: None,
+    ///     site: None,
     /// };
     /// dml.record(Action::Alloc, &tensor);
     /// assert_eq!(dml.table().core(CoreId::new(3)).unwrap().present.total(), 4096);
@@ -119,11 +128,7 @@ impl Dml {
     pub fn record(&self, action: Action, allocation: &Allocation) {
         let mut books = self.books();
         let channel_bytes = books.ledger.record(action, allocation);
-        books.ring.push(Event {
-            action,
-            allocation: allocation.clone(),
-            channel_bytes,
-        });
+        books.ring.push(action, allocation, channel_bytes);
     }
 
     /// Makes a loaded model known: what it owns from now on is told by its name.
@@ -140,6 +145,12 @@ impl Dml {
     #[must_use]
     pub fn table(&self) -> UsageTable {
         self.books().ledger.table(self.device)
+    }
+
+    /// What the driver's counters of uses would say of this process at this moment.
+    #[must_use]
+    pub fn metrics(&self) -> MemoryMetrics {
+        self.books().ledger.metrics(self.device)
     }
 
     /// Bytes of a core for one use, and for all.
@@ -168,19 +179,24 @@ impl Dml {
     /// The events that are kept, oldest first.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.books().ring.iter().cloned().collect()
+        self.ring().iter().collect()
     }
 
     /// Both of one moment: the events that are kept, and how many older ones had to give way.
     pub(crate) fn events_and_losses(&self) -> (Vec<Event>, u64) {
-        let books = self.books();
-        (books.ring.iter().cloned().collect(), books.ring.dropped())
+        let ring = self.ring();
+        (ring.iter().collect(), ring.dropped())
     }
 
     /// How many events had to give way to newer ones.
     #[must_use]
     pub fn events_dropped(&self) -> u64 {
         self.books().ring.dropped()
+    }
+
+    /// The ring of this moment: its events are put together without the lock.
+    fn ring(&self) -> EventRing {
+        self.books().ring.clone()
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {

@@ -23,6 +23,7 @@
 //! | --- | --- |
 //! | `cause` | the kinds of want |
 //! | `bank` | an HBM without room, put together |
+//! | `blocks` | what must be freed, put together as it is looked at |
 //! | `holes` | pools as a request sees them |
 //! | `evict` | the least set to free |
 //! | `scratchpad` | the place of the contiguous scratchpad's next page |
@@ -33,6 +34,7 @@
 //! explanation of what it refuses.
 
 mod bank;
+mod blocks;
 mod cause;
 mod evict;
 mod holes;
@@ -49,8 +51,9 @@ mod text;
 use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
 use glia_abi::insight::PoolSnapshot;
 
-pub(crate) use bank::Own;
-pub use bank::{BankExplanation, BankRoom, Block, Holder, Opening, Owner, PoolRoom, Request};
+pub use bank::{BankExplanation, BankRoom, Holder, Opening, PoolRoom, Request};
+pub(crate) use blocks::Own;
+pub use blocks::{Block, Blocks, Owner};
 pub use cause::Cause;
 pub use holes::PoolPart;
 pub use tables::{HandleExplanation, HostExplanation, Share, SlotExplanation, SlotHolder};
@@ -71,9 +74,9 @@ pub enum Explanation {
 impl Explanation {
     /// Of a request for HBM. `None` if the snapshot has no such channel.
     pub(crate) fn of_bank(
-        snapshot: &PoolSnapshot,
+        snapshot: PoolSnapshot,
         request: Request,
-        own: &Own<'_>,
+        own: Own,
         cores_of: impl Fn(Channel) -> Vec<CoreId>,
     ) -> Option<Self> {
         let bank = BankExplanation::new(snapshot, request, own, cores_of)?;
@@ -85,13 +88,13 @@ impl Explanation {
         device: DeviceId,
         asked_bytes: u64,
         snapshot: &PoolSnapshot,
-        own: &Own<'_>,
+        own: &Own,
     ) -> Self {
         Self::Host(HostExplanation::new(device, asked_bytes, snapshot, own))
     }
 
     /// Of a request that got no handle.
-    pub(crate) fn of_handles(device: DeviceId, snapshot: &PoolSnapshot, own: &Own<'_>) -> Self {
+    pub(crate) fn of_handles(device: DeviceId, snapshot: &PoolSnapshot, own: &Own) -> Self {
         Self::Handles(HandleExplanation::new(device, snapshot, own))
     }
 

@@ -23,7 +23,7 @@ use glia_abi::transport::Transport;
 use crate::config::RuntimeConfig;
 use crate::dmem::{AllocSpec, Allocator, Dmem, Lists, Owner};
 use crate::dml::{
-    Dml, Level, LogContext, ModelId, ModelReport, OomReport, UsageTable, events_csv,
+    Dml, Level, LogContext, MemoryMetrics, ModelId, ModelReport, OomReport, UsageTable, events_csv,
     events_file_name,
 };
 use crate::error::RuntimeError;
@@ -405,6 +405,15 @@ impl Runtime {
     /// [`RuntimeError::NoDevice`].
     pub fn usage(&self, device: DeviceId) -> Result<UsageTable, RuntimeError> {
         Ok(self.dml(device)?.table())
+    }
+
+    /// What this process has of a device's memory, host memory included, by the counters that the
+    /// driver shows in sysfs: bytes now, and the most at any time.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoDevice`].
+    pub fn metrics(&self, device: DeviceId) -> Result<MemoryMetrics, RuntimeError> {
+        Ok(self.dml(device)?.metrics())
     }
 
     /// The usage logger of a device, which has its events.

@@ -2,7 +2,7 @@
 //!
 //! Chunks and holes are copied under the set's lock, so that they belong together: the two cover
 //! each region without overlap. What neither covers is the place of a dead chunk that somebody
-//! still [pins](super::pin). Names are looked up after the lock is gone; they never change.
+//! still [pins](super::pin).
 
 use std::sync::Arc;
 
@@ -18,17 +18,8 @@ use crate::arena::Arena;
 use crate::chunk::{Chunk, ChunkRef};
 use crate::genpool::GenPool;
 use crate::memory::MemoryConfig;
-use crate::pool::DevicePool;
 use crate::process::ATTACH_SLOTS;
 use crate::site::{SiteId, Sites};
-
-/// A channel as it is copied under the lock.
-struct Copied {
-    region: Span<BusAddr>,
-    main_end: BusAddr,
-    chunks: Vec<(ChunkRef, Chunk)>,
-    free: Vec<Span<BusAddr>>,
-}
 
 impl<A: Arena> DeviceMemory<A> {
     /// What the pools hold at this moment. Costs time with the number of live chunks and holes,
@@ -36,78 +27,61 @@ impl<A: Arena> DeviceMemory<A> {
     #[must_use]
     pub fn insight(&self) -> PoolSnapshot {
         let MemoryConfig { layout, params, .. } = &self.config;
-        let (channels, host_chunks, mut snapshot) = {
-            let set = self.lock();
-            let pools = set.pools.channels().iter();
-            let channels: Vec<Copied> = pools
-                .map(|pool| self.copy_channel(pool, set.chunks))
-                .collect();
-            let reserves = set.pools.reserves().iter().map(|pool| ReserveSnapshot {
-                page_size_bytes: pool.page_size_bytes(),
-                free_bytes: pool.free_bytes(),
-                largest_bytes: pool.largest_free_bytes(),
-            });
-            let attached = set.processes.attached();
-            let attached = attached.map(|(_, pid, slot)| AttachedProcess {
-                pid,
-                opens: slot.opens,
-            });
-            let snapshot = PoolSnapshot {
-                channels: Vec::new(),
-                host_bytes: set.host_bytes,
-                host_chunks: Vec::new(),
-                reserves: reserves.collect(),
-                granule_bytes: 1 << params.granule_order(),
-                small_alloc_max_bytes: params.mempool_small_alloc_max,
-                births: set.births,
-                handle_limit: self.handles.limit(),
-                handles_are_down: self.handles.is_down(),
-                processes: attached.collect(),
-                process_limit: ATTACH_SLOTS,
-            };
-            let host_chunks = self.copy_window(host_window(*layout), set.chunks);
-            (channels, host_chunks, snapshot)
-        };
         let mut names = SiteNames::new(&self.sites);
-        let mut name = |copied: &[(ChunkRef, Chunk)]| -> Vec<ChunkFacts> {
-            let copied = copied.iter();
-            copied
-                .map(|(chunk, record)| facts(*chunk, record, &mut names))
-                .collect()
-        };
-        snapshot.host_chunks = name(&host_chunks);
-        let channels = (0..).zip(channels).map(|(number, copied)| ChannelSnapshot {
-            channel: Channel::new(number),
-            region: copied.region,
-            main_end: copied.main_end,
-            chunks: name(&copied.chunks),
-            free: copied.free,
+        let set = self.lock();
+        let channels = (0..).zip(set.pools.channels());
+        let channels = channels.map(|(number, pool)| {
+            let parts = std::iter::once(pool.main()).chain(pool.small());
+            let free = parts
+                .flat_map(GenPool::free_extents)
+                .filter_map(|(at, size_bytes)| Span::new(BusAddr::new(at), size_bytes));
+            ChannelSnapshot {
+                channel: Channel::new(number),
+                region: pool.region(),
+                main_end: pool.main_end(),
+                chunks: self.chunks_in(Some(pool.region()), set.chunks, &mut names),
+                free: free.collect(),
+            }
         });
-        snapshot.channels = channels.collect();
-        snapshot
+        let channels = channels.collect();
+        let reserves = set.pools.reserves().iter().map(|pool| ReserveSnapshot {
+            page_size_bytes: pool.page_size_bytes(),
+            free_bytes: pool.free_bytes(),
+            largest_bytes: pool.largest_free_bytes(),
+        });
+        let attached = set.processes.attached();
+        let attached = attached.map(|(_, pid, slot)| AttachedProcess {
+            pid,
+            opens: slot.opens,
+        });
+        PoolSnapshot {
+            channels,
+            host_bytes: set.host_bytes,
+            host_chunks: self.chunks_in(host_window(*layout), set.chunks, &mut names),
+            reserves: reserves.collect(),
+            granule_bytes: 1 << params.granule_order(),
+            small_alloc_max_bytes: params.mempool_small_alloc_max,
+            births: set.births,
+            handle_limit: self.handles.limit(),
+            handles_are_down: self.handles.is_down(),
+            processes: attached.collect(),
+            process_limit: ATTACH_SLOTS,
+        }
     }
 
     /// The chunks that start in a window of the index, by address: at most all that live.
-    fn copy_window(&self, window: Option<Span<BusAddr>>, live: u64) -> Vec<(ChunkRef, Chunk)> {
+    fn chunks_in(
+        &self,
+        window: Option<Span<BusAddr>>,
+        live: u64,
+        names: &mut SiteNames<'_>,
+    ) -> Vec<ChunkFacts> {
         let slots = window.into_iter().flat_map(|span| self.index.starts(span));
         // Memory that is not touched costs nothing; a list that grows is copied again and again.
         let mut chunks = Vec::with_capacity(usize::try_from(live).unwrap_or(0));
-        chunks.extend(slots.filter_map(|slot| self.slab.read_slot(slot)));
+        let read = slots.filter_map(|slot| self.slab.read_slot(slot));
+        chunks.extend(read.map(|(chunk, record)| facts(chunk, &record, names)));
         chunks
-    }
-
-    /// Chunks and holes of a channel, both by address.
-    fn copy_channel(&self, pool: &DevicePool<A>, live: u64) -> Copied {
-        let parts = std::iter::once(pool.main()).chain(pool.small());
-        let free = parts
-            .flat_map(GenPool::free_extents)
-            .filter_map(|(at, size_bytes)| Span::new(BusAddr::new(at), size_bytes));
-        Copied {
-            region: pool.region(),
-            main_end: pool.main_end(),
-            chunks: self.copy_window(Some(pool.region()), live),
-            free: free.collect(),
-        }
     }
 }
 

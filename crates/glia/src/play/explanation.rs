@@ -288,7 +288,7 @@ impl OpeningReport {
             freed_bytes: opening.freed_bytes,
             blocks_total: opening.blocks.len() as u64,
             blocks: blocks
-                .map(|block| BlockReport::new(block, process))
+                .map(|block| BlockReport::new(&block, process))
                 .collect(),
         }
     }
@@ -309,7 +309,7 @@ impl BlockReport {
             name: block.name().map(str::to_owned),
             neff: block.model().map(|model| model.0),
             asked_bytes: asked.map(|allocation| allocation.allocated_bytes),
-            site: Some(block.site.to_string()).filter(|site| site != "unknown"),
+            site: block.site.as_deref().map(str::to_owned),
             allocations_since: block.allocations_since,
         }
     }

@@ -13,7 +13,7 @@ use glia_abi::nrt::NrtStatus;
 use glia_abi::usage::Category;
 
 use super::block::Block;
-use super::{AllocSpec, Dmem, List};
+use super::{AllocSpec, Dmem, List, TakeBack};
 use crate::dml::{Action, Allocation, Level, LogContext, ModelId, OomReport, host_failure};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Request};
@@ -52,7 +52,7 @@ struct Given {
 
 impl Allocator {
     pub(crate) fn new(device: Arc<OpenDevice>, core: CoreId, owner: Owner) -> Self {
-        let list = Arc::default();
+        let list = Arc::new(List::new(Arc::clone(&device)));
         device.lists.add(&list);
         Self {
             device,
@@ -319,12 +319,16 @@ impl Allocator {
                 Owner::Model { id, .. } => Some(id),
             },
             hint: spec.hint.map(Arc::from),
+            site: None,
         };
         self.device.dml.record(Action::Alloc, &facts);
-        let block = self.list.add(|place| {
-            let (device, list) = (Arc::clone(&self.device), Arc::clone(&self.list));
-            Block::new(device, given.handle, facts, list, place)
-        });
+        let take_back = match self.owner {
+            Owner::Core => TakeBack::No,
+            Owner::Model { .. } => TakeBack::Yes,
+        };
+        let list = Arc::clone(&self.list);
+        let make = |key| Block::new(given.handle, facts, list, key);
+        let block = self.list.add(take_back, make);
         self.tell_allocated(&block);
         Dmem(block)
     }
@@ -332,9 +336,9 @@ impl Allocator {
 
 impl Drop for Allocator {
     fn drop(&mut self) {
-        let left = self.list.live();
         match self.owner {
             Owner::Model { id, .. } => {
+                let left = self.list.live();
                 left.iter().for_each(|block| block.release());
                 self.device.dml.remove_model(id);
                 self.device.tell(|| {
@@ -346,15 +350,15 @@ impl Drop for Allocator {
                     (ids, Event::ModelUnloaded { model: id.0 })
                 });
             }
-            Owner::Core if left.is_empty() => {}
             Owner::Core => {
-                let sizes = left.iter().map(|block| block.facts.allocated_bytes);
-                let bytes: u64 = sizes.fold(0, u64::saturating_add);
-                let (count, device, core) = (left.len(), self.device.ndl.id(), self.core);
-                let message =
-                    format!("{count} allocations ({bytes} bytes) are left on {device}, {core}");
-                let session = &self.device.session;
-                session.log(Level::Warn, "dmem_allocator_destroy", &message);
+                let (count, bytes) = self.list.count();
+                if count > 0 {
+                    let (device, core) = (self.device.ndl.id(), self.core);
+                    let message =
+                        format!("{count} allocations ({bytes} bytes) are left on {device}, {core}");
+                    let session = &self.device.session;
+                    session.log(Level::Warn, "dmem_allocator_destroy", &message);
+                }
             }
         }
         // Only now: until here an explanation can name what is left.

@@ -28,10 +28,9 @@ pub(crate) struct Block {
     mapping: Mutex<Option<Arc<dyn Mapping>>>,
     /// Where it is listed.
     key: usize,
-    /// Its number among all that the list ever had.
-    pub(super) serial: u64,
+    /// With the device.
     list: Arc<List>,
-    pub(super) device: Arc<OpenDevice>,
+    _apart: [u64; 2],
     pub(super) facts: Allocation,
 }
 
@@ -46,21 +45,14 @@ impl Block {
     const RELEASED: u32 = 1 << 31;
 
     /// A block on a list, at `key`.
-    pub(super) fn new(
-        device: Arc<OpenDevice>,
-        handle: McHandle,
-        facts: Allocation,
-        list: Arc<List>,
-        (key, serial): (usize, u64),
-    ) -> Self {
+    pub(super) fn new(handle: McHandle, facts: Allocation, list: Arc<List>, key: usize) -> Self {
         Self {
             accesses: AtomicU32::new(0),
             handle,
             mapping: Mutex::default(),
             key,
-            serial,
             list,
-            device,
+            _apart: [0; 2],
             facts,
         }
     }
@@ -91,25 +83,29 @@ impl Block {
         // Unmap before the memory goes back.
         let mapping = self.mapped().take();
         drop(mapping);
-        let dml = &self.device.dml;
+        self.give_back_unmapped();
+    }
+
+    fn give_back_unmapped(&self) {
+        let dml = &self.device().dml;
         let freed = self.traced_free(|| {
             // In the books before it is in the pool, where the next one may have it at once: else
             // both would count, and stay in the peaks.
             dml.record(Action::Free, &self.facts);
-            let freed = self.device.ndl.free(self.handle);
+            let freed = self.device().ndl.free(self.handle);
             freed.map_err(RuntimeError::from)
         });
         if let Err(error) = &freed {
             // It lives on.
             dml.record(Action::Alloc, &self.facts);
-            let session = &self.device.session;
+            let session = &self.device().session;
             session.log(Level::Error, "dmem_free", &error.to_string());
         }
         self.tell_freed(&freed);
     }
 
     pub(crate) fn device(&self) -> &OpenDevice {
-        &self.device
+        &self.list.device
     }
 
     pub(crate) fn handle(&self) -> McHandle {
@@ -126,9 +122,9 @@ impl Block {
         // On the way out the reference asks first whether to do without the copy buffer, of host
         // memory, too; on the way in it asks first whether it is host memory.
         let (path, copied) = match self.facts.location {
-            _ if self.device.copies_without_buffer() => {
+            _ if self.device().copies_without_buffer() => {
                 let raw_offset_bytes = self.raw_offset(offset_bytes);
-                let ndl = &self.device.ndl;
+                let ndl = &self.device().ndl;
                 let copied = ndl.zero_copy_read(self.handle, raw_offset_bytes, into);
                 (CopyPath::ZeroCopy, copied)
             }
@@ -136,7 +132,7 @@ impl Block {
             Location::Host => {
                 let copied = self.mapping().and_then(|mapping| {
                     let outcome = mapping.read(self.raw_offset(offset_bytes), into);
-                    crate::ndl::mapped(self.device.ndl.id(), outcome)
+                    crate::ndl::mapped(self.device().ndl.id(), outcome)
                 });
                 (CopyPath::Mapped, copied)
             }
@@ -157,14 +153,14 @@ impl Block {
             Location::Host => {
                 let copied = self.mapping().and_then(|mapping| {
                     let outcome = mapping.write(self.raw_offset(offset_bytes), bytes);
-                    crate::ndl::mapped(self.device.ndl.id(), outcome)
+                    crate::ndl::mapped(self.device().ndl.id(), outcome)
                 });
                 (CopyPath::Mapped, copied)
             }
-            Location::Device if self.device.copies_without_buffer() => {
+            Location::Device if self.device().copies_without_buffer() => {
                 let raw_offset_bytes = self.raw_offset(offset_bytes);
-                let threshold_bytes = self.device.bar4_wr_threshold_bytes().into();
-                let ndl = &self.device.ndl;
+                let threshold_bytes = self.device().bar4_wr_threshold_bytes().into();
+                let ndl = &self.device().ndl;
                 let copied =
                     ndl.zero_copy_write(self.handle, raw_offset_bytes, bytes, threshold_bytes);
                 (CopyPath::ZeroCopy, copied)
@@ -204,7 +200,11 @@ impl Block {
             target_offset_bytes: target.raw_offset(target_offset_bytes),
             size_bytes,
         };
-        let copied = self.device.ndl.copy(&transfer).map_err(RuntimeError::from);
+        let copied = self
+            .device()
+            .ndl
+            .copy(&transfer)
+            .map_err(RuntimeError::from);
         let range = (target_offset_bytes, size_bytes);
         target.tell_copied((CopyWay::In, CopyPath::Between), range, &copied);
         copied
@@ -218,7 +218,7 @@ impl Block {
         value: u8,
     ) -> Result<(), RuntimeError> {
         let raw_offset_bytes = self.raw_offset(offset_bytes);
-        let ndl = &self.device.ndl;
+        let ndl = &self.device().ndl;
         let filled = match self.facts.location {
             Location::Device => ndl.fill(self.handle, raw_offset_bytes, size_bytes, value),
             Location::Host => self.mapping().and_then(|mapping| {
@@ -236,7 +236,7 @@ impl Block {
         if let Some(mapping) = &*self.mapped() {
             return Ok(Arc::clone(mapping));
         }
-        let ndl = &self.device.ndl;
+        let ndl = &self.device().ndl;
         let new = ndl.map(self.handle, self.facts.allocated_bytes)?;
         // Whoever was faster has mapped the same bytes; the lock is let go before ours is unmapped.
         let mapping = Arc::clone(self.mapped().get_or_insert_with(|| Arc::clone(&new)));
@@ -250,7 +250,12 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.release();
+        // Nobody else is there any more: neither an access nor a lock has to be reckoned with.
+        if *self.accesses.get_mut() & Self::RELEASED == 0 {
+            let mapping = self.mapping.get_mut();
+            drop(mapping.unwrap_or_else(PoisonError::into_inner).take());
+            self.give_back_unmapped();
+        }
         self.list.forget(self.key);
     }
 }

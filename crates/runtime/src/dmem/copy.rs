@@ -75,7 +75,7 @@ struct Flight<'a> {
 
 impl Flight<'_> {
     fn device(&self) -> &Device {
-        &self.block.device.ndl
+        &self.block.device().ndl
     }
 
     /// Starts a chunk, and waits for the one before.
@@ -129,7 +129,7 @@ const fn half_of(chunk: usize) -> u64 {
 
 /// Copies from the caller to HBM. After a failure the chunks before the failed one are there.
 pub(super) fn copy_in(block: &Block, offset_bytes: u64, bytes: &[u8]) -> Result<(), NdlError> {
-    let device = &block.device.ndl;
+    let device = &block.device().ndl;
     let buffer = device.copy_buffer(block.facts.core)?;
     let buffer = buffer.lock(device.sched());
     let Staging { chunk_bytes, first } = Staging::of(bytes.len());
@@ -152,7 +152,7 @@ pub(super) fn copy_in(block: &Block, offset_bytes: u64, bytes: &[u8]) -> Result<
 /// Copies from HBM to the caller. After a failure the chunk that was under way before the failed
 /// one is still delivered, if it comes (as in the reference).
 pub(super) fn copy_out(block: &Block, offset_bytes: u64, into: &mut [u8]) -> Result<(), NdlError> {
-    let device = &block.device.ndl;
+    let device = &block.device().ndl;
     let buffer = device.copy_buffer(block.facts.core)?;
     let buffer = buffer.lock(device.sched());
     let Staging { chunk_bytes, first } = Staging::of(into.len());

@@ -6,7 +6,7 @@ use glia_abi::insight::PoolSnapshot;
 use glia_abi::mem::Location;
 use glia_abi::transport::Transport;
 
-use crate::dml::Level;
+use crate::dml::{Facts, Level};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Own, Request};
 use crate::ndl::{COPY_BUFFER_SIZE_BYTES, NdlError};
@@ -27,35 +27,31 @@ impl OpenDevice {
     /// Why there is no host memory.
     pub(super) fn explain_host(&self, asked_bytes: u64) -> Option<Explanation> {
         let device = self.ndl.id();
-        self.explain(|snapshot, own| Some(Explanation::of_host(device, asked_bytes, snapshot, own)))
+        self.explain(|snapshot, own| {
+            Some(Explanation::of_host(device, asked_bytes, &snapshot, &own))
+        })
     }
 
     /// Why there is no handle.
     pub(super) fn explain_handles(&self) -> Option<Explanation> {
         let device = self.ndl.id();
-        self.explain(|snapshot, own| Some(Explanation::of_handles(device, snapshot, own)))
+        self.explain(|snapshot, own| Some(Explanation::of_handles(device, &snapshot, &own)))
     }
 
     fn explain(
         &self,
-        explain: impl FnOnce(&PoolSnapshot, &Own<'_>) -> Option<Explanation>,
+        explain: impl FnOnce(PoolSnapshot, Own) -> Option<Explanation>,
     ) -> Option<Explanation> {
         let config = self.session.config();
         if !config.explain_oom {
             return None;
         }
         let snapshot = self.ndl.insight()?;
-        let facts = self.lists.facts(Location::Device);
-        let blocks = facts
-            .iter()
-            .map(|(handle, facts)| ((facts.pa, *handle), facts));
-        let mut blocks: Vec<_> = blocks.collect();
-        blocks.sort_unstable_by_key(|(key, _)| *key);
         let own = Own {
             process: config.process.or_else(|| self.ndl.owner_in(&snapshot)),
-            blocks: &blocks,
+            blocks: self.lists.facts(Location::Device),
         };
-        explain(&snapshot, &own)
+        explain(snapshot, own)
     }
 }
 
@@ -85,7 +81,7 @@ impl Session {
             false => {
                 let own = Own {
                     process: config.process,
-                    blocks: &[],
+                    blocks: Facts::none(),
                 };
                 Explanation::of_host(device, COPY_BUFFER_SIZE_BYTES, &snapshot, &own)
             }

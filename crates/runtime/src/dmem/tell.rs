@@ -93,7 +93,7 @@ impl Block {
         &self,
         free: impl FnOnce() -> Result<(), RuntimeError>,
     ) -> Result<(), RuntimeError> {
-        let (device, facts) = (&self.device, &self.facts);
+        let (device, facts) = (self.device(), &self.facts);
         if facts.location == Location::Host {
             return free();
         }
@@ -132,13 +132,13 @@ impl Block {
             offset_bytes,
             size_bytes,
             core: self.facts.core,
-            device: self.device.ndl.id(),
+            device: self.device().ndl.id(),
         };
-        self.device.session.traced(id, start, copy, Stop::of)
+        self.device().session.traced(id, start, copy, Stop::of)
     }
 
     pub(super) fn tell_freed(&self, freed: &Result<(), RuntimeError>) {
-        self.device.tell(|| {
+        self.device().tell(|| {
             let event = Event::Freed {
                 size_bytes: self.facts.size_bytes,
                 allocated_bytes: self.facts.allocated_bytes,
@@ -157,7 +157,7 @@ impl Block {
         (offset_bytes, size_bytes): (u64, u64),
         copied: &Result<(), RuntimeError>,
     ) {
-        self.device.tell(|| {
+        self.device().tell(|| {
             let event = Event::Copied {
                 way,
                 path,

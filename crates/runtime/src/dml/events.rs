@@ -1,8 +1,14 @@
 //! The ring of events of a device: what was allocated and freed, the newest ones.
+//!
+//! A program allocates and frees far more often than anybody looks, so an event is kept small: 32
+//! bytes, half a line of the caches ([`packed`](super::packed)), in blocks that are taken as the ring
+//! fills and written over once it is full.
 
 use std::collections::VecDeque;
 
+use super::labels::Labels;
 use super::ledger::Allocation;
+use super::packed::{Odd, Packed};
 
 /// What happened to an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,70 +30,284 @@ pub struct Event {
     pub channel_bytes: Option<u64>,
 }
 
-/// The newest events. It takes memory as it fills.
-#[derive(Debug)]
+/// An event as it is kept.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    facts: Packed,
+    /// 0 if there is no such number.
+    channel_bytes: u64,
+}
+
+/// Two of them are a line of the caches.
+const _: () = assert!(size_of::<Kept>() == 32);
+
+impl Kept {
+    /// The end of an allocation.
+    const FREE: u8 = 1 << 4;
+    /// With bytes in use on its channel.
+    const COUNTED: u8 = 1 << 5;
+}
+
+/// Events that are taken memory for at a time: 64 KiB.
+const BLOCK: usize = 2048;
+/// Events that are moved into their places at a time. Those are cold memory, for which one has to
+/// wait: once for many, and not with each event in turn.
+const STAGED: usize = 64;
+
+/// The newest events.
+#[derive(Debug, Clone)]
 pub(super) struct EventRing {
-    events: VecDeque<Event>,
+    /// All but the last are full.
+    blocks: Vec<Vec<Kept>>,
     events_max: usize,
-    dropped: u64,
+    /// How many there ever were.
+    events: u64,
+    /// Where in the blocks the next one goes.
+    next: usize,
+    /// The newest of all, which have no place yet; as many older ones have theirs still.
+    staged: Vec<Kept>,
+    labels: Labels,
+    /// Of the events that have some of it, oldest first.
+    odd: VecDeque<Odd>,
 }
 
 impl EventRing {
     /// A ring that keeps `events_max` events.
     pub(super) fn new(events_max: usize) -> Self {
         Self {
-            events: VecDeque::new(),
+            blocks: Vec::new(),
             events_max,
-            dropped: 0,
+            events: 0,
+            next: 0,
+            staged: Vec::with_capacity(STAGED.min(events_max)),
+            labels: Labels::new(),
+            odd: VecDeque::new(),
         }
     }
 
     /// Adds an event; the oldest gives way if there is no room.
-    pub(super) fn push(&mut self, event: Event) {
-        self.events.push_back(event);
-        if self.events.len() > self.events_max {
-            self.events.pop_front();
-            self.dropped += 1;
+    pub(super) fn push(
+        &mut self,
+        action: Action,
+        allocation: &Allocation,
+        channel_bytes: Option<u64>,
+    ) {
+        self.events += 1;
+        if self.events_max == 0 {
+            return;
+        }
+        let kept = self.pack(action, allocation, channel_bytes);
+        self.staged.push(kept);
+        if self.staged.len() >= STAGED.min(self.events_max) {
+            self.settle();
+        }
+    }
+
+    /// Moves the staged events into their places, whose events go.
+    fn settle(&mut self) {
+        let mut left = &self.staged[..];
+        while !left.is_empty() {
+            let (block, at) = (self.next / BLOCK, self.next % BLOCK);
+            let room = (self.events_max - self.next).min(BLOCK - at);
+            let (settling, rest) = left.split_at(room.min(left.len()));
+            if block == self.blocks.len() {
+                self.blocks.push(Vec::with_capacity(room));
+            }
+            // PANIC: the blocks before are full, so that the place is in one of them or in that.
+            let places = &mut self.blocks[block];
+            match places.get_mut(at..at + settling.len()) {
+                Some(places) => {
+                    for oldest in places.iter() {
+                        self.labels.give_back(oldest.facts.label);
+                        if oldest.facts.is_odd() {
+                            self.odd.pop_front();
+                        }
+                    }
+                    places.copy_from_slice(settling);
+                }
+                None => places.extend_from_slice(settling),
+            }
+            self.next = match self.next + settling.len() {
+                next if next == self.events_max => 0,
+                next => next,
+            };
+            left = rest;
+        }
+        self.staged.clear();
+    }
+
+    fn pack(
+        &mut self,
+        action: Action,
+        allocation: &Allocation,
+        channel_bytes: Option<u64>,
+    ) -> Kept {
+        let label = self.labels.take(allocation);
+        let (mut facts, odd) = Packed::new(allocation, label);
+        self.odd.extend(odd);
+        if action == Action::Free {
+            facts.flags |= Kept::FREE;
+        }
+        if channel_bytes.is_some() {
+            facts.flags |= Kept::COUNTED;
+        }
+        Kept {
+            facts,
+            channel_bytes: channel_bytes.unwrap_or_default(),
+        }
+    }
+
+    fn unpack(&self, kept: &Kept, odd: &mut impl Iterator<Item = Odd>) -> Event {
+        let facts = &kept.facts;
+        let odd = facts.is_odd().then(|| odd.next()).flatten();
+        let is_counted = facts.has(Kept::COUNTED);
+        Event {
+            action: match facts.has(Kept::FREE) {
+                true => Action::Free,
+                false => Action::Alloc,
+            },
+            allocation: facts.unpack(odd, &self.labels),
+            channel_bytes: is_counted.then_some(kept.channel_bytes),
         }
     }
 
     /// The events, oldest first.
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &Event> {
-        self.events.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = Event> {
+        let mut odd = self.odd.iter().copied();
+        let placed = self.blocks.iter().map(Vec::len).sum::<usize>();
+        // Of a ring that is not full, the next place is behind all events.
+        let places = (self.next..placed).chain(0..self.next.min(placed));
+        let placed_events = places.filter_map(|at| self.blocks.get(at / BLOCK)?.get(at % BLOCK));
+        let events = placed_events.chain(&self.staged);
+        let events = events.map(move |kept| self.unpack(kept, &mut odd));
+        // Each staged event is in the place of one that is not there any more.
+        events.skip((placed + self.staged.len()).saturating_sub(self.events_max))
     }
 
     /// How many gave way.
     pub(super) fn dropped(&self) -> u64 {
-        self.dropped
+        self.events.saturating_sub(self.events_max as u64)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use glia_abi::handle::{Channel, CoreId};
+    use glia_abi::mem::Location;
+    use glia_abi::mem_usage::MemUsage;
+    use proptest::prelude::*;
+
+    use super::super::ledger::ModelId;
     use super::super::ledger::tests::device_allocation;
+    use super::super::site::Site;
     use super::*;
 
-    fn kept_after(pushed: u64, events_max: usize) -> (Vec<u64>, u64) {
+    fn pushed(events: impl IntoIterator<Item = Event>, events_max: usize) -> EventRing {
         let mut ring = EventRing::new(events_max);
-        for size_bytes in 0..pushed {
-            ring.push(Event {
-                action: Action::Alloc,
-                allocation: device_allocation(0, size_bytes),
-                channel_bytes: Some(0),
-            });
+        for event in events {
+            ring.push(event.action, &event.allocation, event.channel_bytes);
         }
-        let sizes = ring.iter().map(|event| event.allocation.size_bytes);
-        (sizes.collect(), ring.dropped())
+        ring
+    }
+
+    fn named(name: &str) -> Event {
+        Event {
+            action: Action::Alloc,
+            allocation: Allocation {
+                hint: Some(name.into()),
+                ..device_allocation(0, 1)
+            },
+            channel_bytes: Some(1),
+        }
     }
 
     #[test]
-    fn a_full_ring_drops_the_oldest_and_counts_it() {
-        assert_eq!(kept_after(3, 3), (vec![0, 1, 2], 0));
-        assert_eq!(kept_after(5, 3), (vec![2, 3, 4], 2));
+    fn a_ring_without_room_keeps_nothing_and_counts_what_it_lost() {
+        let ring = pushed([named("a"), named("b")], 0);
+        assert_eq!((ring.iter().count(), ring.dropped()), (0, 2));
+        assert_eq!(ring.labels.len(), 0);
     }
 
     #[test]
-    fn a_ring_without_room_keeps_nothing() {
-        assert_eq!(kept_after(2, 0), (vec![], 2));
+    fn a_name_is_kept_once_and_as_long_as_an_event_has_it() {
+        let names = ["a", "b", "a", "a", "b", "c"];
+        let labels = |events_max| pushed(names.map(named), events_max).labels.len();
+        assert_eq!((labels(6), labels(3), labels(1)), (3, 3, 1));
+        // Each has a name of its own: never more names than events.
+        let ring = pushed((0..10_000).map(|n| named(&n.to_string())), 100);
+        assert_eq!((ring.iter().count(), ring.dropped()), (100, 9_900));
+        // Those that are staged, too: 10,000 is 16 more than a multiple of 64.
+        assert_eq!(ring.labels.len(), 100 + 16);
+        assert_eq!(ring.odd.len(), 0);
+    }
+
+    #[test]
+    fn memory_is_taken_as_the_ring_fills_and_not_beyond() {
+        let events = |count: usize| (0..count).map(|_| named("a"));
+        let room = |ring: &EventRing| -> usize { ring.blocks.iter().map(Vec::capacity).sum() };
+        assert_eq!(room(&pushed(events(STAGED), 1 << 20)), BLOCK);
+        assert_eq!(room(&pushed(events(BLOCK + STAGED), 1 << 20)), 2 * BLOCK);
+        assert_eq!(room(&pushed(events(3 * BLOCK), BLOCK + 10)), BLOCK + 10);
+    }
+
+    fn any_event() -> impl Strategy<Value = Event> {
+        let facts = (0..4_u64, 0..2_u64, 0..2_u64, 0..2_u32, 0..22_usize);
+        let words = (
+            proptest::option::of(1001..1003_u32),
+            proptest::option::of("[ab]"),
+            proptest::option::of("[xy]"),
+        );
+        let rest = (any::<bool>(), any::<bool>(), proptest::option::of(0..9_u64));
+        (facts, words, rest).prop_map(
+            |(
+                (size_bytes, padding, align_offset_bytes, far, usage),
+                (model, hint, site),
+                (is_free, is_host, channel_bytes),
+            )| Event {
+                action: if is_free { Action::Free } else { Action::Alloc },
+                allocation: Allocation {
+                    allocated_bytes: size_bytes + padding,
+                    align_offset_bytes,
+                    core: CoreId::new(3 + 1000 * far),
+                    channel: Channel::new(1 + 300 * far),
+                    location: if is_host {
+                        Location::Host
+                    } else {
+                        Location::Device
+                    },
+                    usage: MemUsage::ALL[usage],
+                    model: model.map(ModelId),
+                    hint: hint.map(Arc::from),
+                    site: site.map(|name| Site::Named(name.into())),
+                    ..device_allocation(0, size_bytes)
+                },
+                channel_bytes,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_events_come_back_whole_and_in_order(
+            events in proptest::collection::vec(any_event(), 0..300),
+            events_max in 1..200_usize,
+        ) {
+            let mut ring = pushed(events.clone(), events_max);
+            let dropped = events.len().saturating_sub(events_max);
+            prop_assert_eq!(ring.dropped(), dropped as u64);
+            prop_assert_eq!(ring.iter().collect::<Vec<_>>(), &events[dropped..]);
+            ring.settle();
+            prop_assert_eq!(ring.iter().collect::<Vec<_>>(), &events[dropped..]);
+            let words = events[dropped..].iter().map(|event| {
+                let facts = &event.allocation;
+                (facts.model, facts.hint.clone(), facts.site.as_ref().map(Site::to_string))
+            });
+            let mut words: Vec<_> = words.filter(|words| *words != (None, None, None)).collect();
+            words.sort();
+            words.dedup();
+            prop_assert_eq!(ring.labels.len(), words.len());
+        }
     }
 }

@@ -11,6 +11,8 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::{Aggregate, MemUsage};
 
 use super::events::Action;
+use super::metrics::{CoreMetrics, Counters, MemoryMetrics, counter};
+use super::site::Site;
 use super::table::{BankUsage, CoreUsage, ModelUsage, UsageTable};
 
 /// A loaded model. Ids start at 1001, as in the reference, and are never used twice in a process.
@@ -51,6 +53,8 @@ pub struct Allocation {
     pub model: Option<ModelId>,
     /// What the caller calls it.
     pub hint: Option<Arc<str>>,
+    /// Where it was asked for; `None` if that is not known.
+    pub site: Option<Site>,
 }
 
 impl Allocation {
@@ -105,26 +109,61 @@ impl UsageBytes {
         *present_bytes -= bytes;
         self.total -= bytes;
     }
+}
 
-    /// Raises one usage to at least so many bytes.
-    fn raise(&mut self, usage: MemUsage, bytes: u64) {
-        self.add(usage, bytes.saturating_sub(self.get(usage)));
+/// Bytes of something now, and the most that there ever were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Balance {
+    /// Bytes now.
+    pub present_bytes: u64,
+    /// The most at any time.
+    pub peak_bytes: u64,
+}
+
+impl Balance {
+    /// Books bytes that come or go, as many as a number can hold or as there are; how many.
+    pub(super) fn book(&mut self, action: Action, bytes: u64) -> u64 {
+        match action {
+            Action::Alloc => {
+                let bytes = bytes.min(u64::MAX - self.present_bytes);
+                self.present_bytes += bytes;
+                self.peak_bytes = self.peak_bytes.max(self.present_bytes);
+                bytes
+            }
+            Action::Free => {
+                let bytes = bytes.min(self.present_bytes);
+                self.present_bytes -= bytes;
+                bytes
+            }
+        }
     }
 }
 
-/// Bytes of a channel.
-#[derive(Debug, Clone, Copy, Default)]
-struct Level {
-    present_bytes: u64,
-    peak_bytes: u64,
-}
-
+/// What is charged to a core. Present and peak of a usage lie together, as they move together.
 #[derive(Debug, Clone, Default)]
 struct CoreAccount {
-    present: UsageBytes,
-    /// The greatest of each usage. They need not have been at the same time.
-    peak: UsageBytes,
-    peak_total_bytes: u64,
+    total: Balance,
+    /// Each peak is one of its own time.
+    by_usage: [Balance; MemUsage::COUNT],
+    counters: Counters,
+}
+
+impl CoreAccount {
+    fn present(&self) -> UsageBytes {
+        self.bytes(|balance| balance.present_bytes)
+    }
+
+    fn peak(&self) -> UsageBytes {
+        self.bytes(|balance| balance.peak_bytes)
+    }
+
+    fn bytes(&self, of: impl Fn(&Balance) -> u64) -> UsageBytes {
+        let mut bytes = UsageBytes::default();
+        for (usage, balance) in MemUsage::ALL.into_iter().zip(&self.by_usage) {
+            bytes.add(usage, of(balance));
+        }
+        bytes
+    }
 }
 
 #[derive(Debug)]
@@ -138,8 +177,10 @@ struct ModelAccount {
 #[derive(Debug)]
 pub(super) struct Ledger {
     profile: &'static ArchProfile,
-    channels: Vec<Level>,
+    channels: Vec<Balance>,
     cores: Vec<CoreAccount>,
+    /// Of host memory.
+    host: Counters,
     models: BTreeMap<ModelId, ModelAccount>,
 }
 
@@ -148,43 +189,36 @@ impl Ledger {
     pub(super) fn new(profile: &'static ArchProfile) -> Self {
         Self {
             profile,
-            channels: vec![Level::default(); profile.region_bases.len()],
+            channels: vec![Balance::default(); profile.region_bases.len()],
             cores: vec![CoreAccount::default(); profile.cores as usize],
+            host: Counters::default(),
             models: BTreeMap::new(),
         }
     }
 
-    /// Books an allocation, or its end; gives the bytes in use on its channel after that. Host
-    /// memory is not counted.
+    /// Books an allocation, or its end; gives the bytes in use on its channel after that. Host memory
+    /// is in the device's counters alone.
     ///
     /// A core or channel that the device does not have is not counted either; nobody allocates
     /// there.
     pub(super) fn record(&mut self, action: Action, allocation: &Allocation) -> Option<u64> {
+        let (usage, bytes) = (allocation.usage, allocation.allocated_bytes);
+        let counter = counter(usage, allocation.location);
         if allocation.location == Location::Host {
+            self.host.book(action, counter, bytes);
             return None;
         }
         let channel = self.channels.get_mut(allocation.channel.index())?;
         let core = self.cores.get_mut(allocation.core.index())?;
+        channel.book(action, bytes);
+        let booked_bytes = core.by_usage[usage.index()].book(action, bytes);
+        core.total.book(action, booked_bytes);
+        core.counters.book(action, counter, bytes);
         let model = allocation.model.and_then(|id| self.models.get_mut(&id));
-        let (usage, bytes) = (allocation.usage, allocation.allocated_bytes);
-        match action {
-            Action::Alloc => {
-                channel.present_bytes = channel.present_bytes.saturating_add(bytes);
-                channel.peak_bytes = channel.peak_bytes.max(channel.present_bytes);
-                core.present.add(usage, bytes);
-                core.peak.raise(usage, core.present.get(usage));
-                core.peak_total_bytes = core.peak_total_bytes.max(core.present.total());
-                if let Some(model) = model {
-                    model.present.add(usage, bytes);
-                }
-            }
-            Action::Free => {
-                channel.present_bytes = channel.present_bytes.saturating_sub(bytes);
-                core.present.sub(usage, bytes);
-                if let Some(model) = model {
-                    model.present.sub(usage, bytes);
-                }
-            }
+        match (model, action) {
+            (None, _) => {}
+            (Some(model), Action::Alloc) => model.present.add(usage, bytes),
+            (Some(model), Action::Free) => model.present.sub(usage, bytes),
         }
         Some(channel.present_bytes)
     }
@@ -208,13 +242,14 @@ impl Ledger {
     pub(super) fn core_bytes(&self, core: CoreId, usage: MemUsage) -> (u64, u64) {
         let account = self.cores.get(core.index());
         account.map_or((0, 0), |account| {
-            (account.present.get(usage), account.present.total())
+            let of_usage = account.by_usage[usage.index()];
+            (of_usage.present_bytes, account.total.present_bytes)
         })
     }
 
     /// Who holds what, bank by bank.
     pub(super) fn table(&self, device: DeviceId) -> UsageTable {
-        let banks = (0..).zip(&self.channels).map(|(number, level)| {
+        let banks = (0..).zip(&self.channels).map(|(number, balance)| {
             let channel = Channel::new(number);
             let cores = (0..)
                 .zip(&self.cores)
@@ -222,14 +257,27 @@ impl Ledger {
             let cores = cores.filter(|(id, _)| self.profile.default_channel(*id) == channel);
             BankUsage {
                 channel,
-                present_bytes: level.present_bytes,
-                peak_bytes: level.peak_bytes,
+                present_bytes: balance.present_bytes,
+                peak_bytes: balance.peak_bytes,
                 cores: cores.map(|(id, core)| self.core(id, core)).collect(),
             }
         });
         UsageTable {
             device,
             banks: banks.collect(),
+        }
+    }
+
+    /// The counters of the driver's categories.
+    pub(super) fn metrics(&self, device: DeviceId) -> MemoryMetrics {
+        let cores = (0..).zip(&self.cores).map(|(number, account)| CoreMetrics {
+            core: CoreId::new(number),
+            counters: account.counters,
+        });
+        MemoryMetrics {
+            device,
+            host: self.host,
+            cores: cores.collect(),
         }
     }
 
@@ -242,9 +290,9 @@ impl Ledger {
         });
         CoreUsage {
             core: id,
-            present: account.present,
-            peak: account.peak,
-            peak_total_bytes: account.peak_total_bytes,
+            present: account.present(),
+            peak: account.peak(),
+            peak_total_bytes: account.total.peak_bytes,
             models: models.collect(),
         }
     }
@@ -253,6 +301,7 @@ impl Ledger {
 #[cfg(test)]
 pub(super) mod tests {
     use glia_abi::arch::v3;
+    use glia_abi::usage::Counter;
     use proptest::prelude::*;
     use proptest::sample::Index;
 
@@ -270,6 +319,7 @@ pub(super) mod tests {
             channel: Channel::new(core / 2),
             model: None,
             hint: None,
+            site: None,
         }
     }
 
@@ -310,6 +360,7 @@ pub(super) mod tests {
             ledger.add_model(ModelId(1002), CoreId::new(1), "b");
             let mut live = Vec::new();
             let mut peaks = [0; 4];
+            let mut host_peak = 0;
             for (allocation, index, kind) in steps {
                 if kind == 0 && !live.is_empty() {
                     let freed = live.swap_remove(index.index(live.len()));
@@ -322,8 +373,22 @@ pub(super) mod tests {
                     let present = live_bytes(&live, |one| one.channel == Channel::new(channel));
                     *peak = present.max(*peak);
                 }
+                let on_host = live.iter().filter(|one| one.location == Location::Host);
+                let present = on_host.map(|one| one.allocated_bytes).sum::<u64>();
+                host_peak = present.max(host_peak);
             }
 
+            let metrics = ledger.metrics(DeviceId::new(0));
+            prop_assert_eq!(metrics.host.get(Counter::HostTotal).peak_bytes, host_peak);
+            for (core, shown, balance) in metrics.leaves() {
+                let is_it = |one: &&Allocation| match core {
+                    Some(core) => one.location == Location::Device && one.core == core,
+                    None => one.location == Location::Host,
+                } && counter(one.usage, one.location).1 == shown;
+                let present = live.iter().filter(is_it).map(|one| one.allocated_bytes);
+                prop_assert_eq!(balance.present_bytes, present.sum::<u64>());
+                prop_assert!(balance.peak_bytes >= balance.present_bytes);
+            }
             let table = ledger.table(DeviceId::new(0));
             prop_assert_eq!(table.banks.len(), 4);
             for (bank, peak) in table.banks.iter().zip(peaks) {
@@ -332,6 +397,11 @@ pub(super) mod tests {
                 prop_assert_eq!(bank.peak_bytes, peak);
                 prop_assert_eq!(bank.cores.len(), 2);
                 for core in &bank.cores {
+                    let counters = metrics.core(core.core).unwrap();
+                    prop_assert_eq!(
+                        counters.get(Counter::DeviceTotal).present_bytes,
+                        core.present.total()
+                    );
                     for usage in MemUsage::ALL {
                         let is_it = |one: &Allocation| one.core == core.core && one.usage == usage;
                         let present = live_bytes(&live, is_it);
@@ -351,7 +421,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn host_memory_is_not_counted() {
+    fn host_memory_counts_in_no_table() {
         let mut ledger = Ledger::new(&v3::PROFILE);
         let host = Allocation {
             location: Location::Host,

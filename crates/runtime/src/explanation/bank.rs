@@ -1,20 +1,18 @@
 //! Why an HBM had no room.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use glia_abi::PAGE_SIZE_BYTES;
-use glia_abi::addr::{BusAddr, Span};
-use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
+use glia_abi::addr::BusAddr;
+use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
 use glia_abi::insight::{ChannelSnapshot, ChunkFacts, PoolSnapshot};
 use glia_abi::mem_usage::MemUsage;
-use glia_abi::usage::Category;
 
+use super::blocks::{Blocks, Own, Owner};
 use super::cause::Cause;
 use super::evict::{self, Filling, Place};
 use super::holes::{Align, Bank, Fit, Pool, PoolPart, granule_bytes};
 use super::scratchpad::Pages;
-use crate::dml::{Allocation, ModelId};
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,37 +39,6 @@ pub struct Request {
     pub is_scratchpad_page: bool,
 }
 
-/// Whose a block is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Owner {
-    /// This process.
-    This,
-    /// Another process.
-    Other(Pid),
-    /// The driver, which does not give it back.
-    Driver,
-}
-
-/// A block in the way.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
-    /// Its bytes, in whole pages.
-    pub span: Span<BusAddr>,
-    /// Whose it is.
-    pub owner: Owner,
-    /// The core that it is charged to.
-    pub core: CoreId,
-    /// What it is for, as far as the driver knows.
-    pub category: Category,
-    /// What the runtime knows of it, which it does of its own blocks only: usage, model, name, bytes
-    /// that it asked for.
-    pub allocation: Option<Allocation>,
-    /// Where it was asked for, by the driver's word; "unknown" if nobody said.
-    pub site: Arc<str>,
-    /// Allocations that the device has made since: its age.
-    pub allocations_since: u64,
-}
-
 /// A place that would do, and what must be freed for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
@@ -81,7 +48,7 @@ pub struct Opening {
     /// Bytes of all blocks.
     pub freed_bytes: u64,
     /// What must be freed, by address.
-    pub blocks: Vec<Block>,
+    pub blocks: Blocks,
 }
 
 /// A pool of the HBM.
@@ -171,36 +138,6 @@ pub struct BankExplanation {
     pub rounded_bytes: u64,
 }
 
-/// What is known of this process.
-pub(crate) struct Own<'a> {
-    pub(crate) process: Option<Pid>,
-    /// Its live device memory, by address and handle, which stand beside so that a search need not
-    /// look into each.
-    pub(crate) blocks: &'a [((BusAddr, McHandle), &'a Allocation)],
-}
-
-impl Own<'_> {
-    fn find(&self, chunk: &ChunkFacts) -> Option<&Allocation> {
-        // One that has just gone may have left its address to another.
-        let key = (chunk.span.start(), chunk.handle?);
-        let found = self.blocks.binary_search_by_key(&key, |(key, _)| *key);
-        let (_, block) = self.blocks.get(found.ok()?)?;
-        Some(block)
-    }
-
-    pub(crate) fn owner(&self, chunk: &ChunkFacts) -> Owner {
-        let is_own = match self.process {
-            Some(pid) => chunk.owner == pid,
-            None => self.find(chunk).is_some(),
-        };
-        match is_own {
-            true => Owner::This,
-            false if chunk.owner == Pid::default() => Owner::Driver,
-            false => Owner::Other(chunk.owner),
-        }
-    }
-}
-
 /// Whether somebody can free it: the driver keeps its own, and what has no handle cannot be named.
 fn can_be_freed(chunk: &ChunkFacts) -> bool {
     chunk.owner != Pid::default() && chunk.handle.is_some()
@@ -209,13 +146,29 @@ fn can_be_freed(chunk: &ChunkFacts) -> bool {
 impl BankExplanation {
     /// `None` if the snapshot has no such channel.
     pub(crate) fn new(
-        snapshot: &PoolSnapshot,
+        mut snapshot: PoolSnapshot,
         request: Request,
-        own: &Own<'_>,
+        own: Own,
         cores_of: impl Fn(Channel) -> Vec<CoreId>,
     ) -> Option<Self> {
         let mut channels = snapshot.channels.iter();
-        let channel = channels.find(|one| one.channel == request.channel)?;
+        let here = channels.position(|one| one.channel == request.channel)?;
+        let (mut found, places) = Self::look(&snapshot, here, request, &own, cores_of);
+        let chunks = std::mem::take(&mut snapshot.channels[here].chunks);
+        (found.opening, found.own_opening) = Opening::both(chunks, snapshot.births, own, places);
+        Some(found)
+    }
+
+    /// Everything but what to free, and the places for that: the best, and the best among this
+    /// process' own blocks where the best has others.
+    fn look(
+        snapshot: &PoolSnapshot,
+        here: usize,
+        request: Request,
+        own: &Own,
+        cores_of: impl Fn(Channel) -> Vec<CoreId>,
+    ) -> (Self, Option<(Place, Option<Place>)>) {
+        let channel = &snapshot.channels[here];
         let look = Look::new(snapshot, channel, &request);
         let banks: Vec<BankRoom> = snapshot
             .channels
@@ -230,30 +183,25 @@ impl BankExplanation {
             Cause::Passing | Cause::ZeroSize => None,
             _ => look.least(&filled, can_be_freed),
         };
-        let opening = place.map(|(pool, place)| Opening::new(&pool, &place, snapshot, own));
-        let is_mixed = |opening: &Opening| {
-            let mut blocks = opening.blocks.iter();
-            blocks.any(|block| block.owner != Owner::This)
-        };
-        let own_opening = opening.as_ref().filter(|opening| is_mixed(opening));
-        let own_opening = own_opening.and_then(|_| {
-            let is_own = |chunk: &ChunkFacts| own.owner(chunk) == Owner::This;
-            let (pool, place) =
-                look.least(&filled, |chunk| can_be_freed(chunk) && is_own(chunk))?;
-            Some(Opening::new(&pool, &place, snapshot, own))
+        let is_own = |chunk: &ChunkFacts| own.owner(chunk) == Owner::This;
+        let places = place.map(|place| {
+            let mut chunks = place.chunks.iter().filter_map(|&at| channel.chunks.get(at));
+            let own_place = match chunks.all(is_own) {
+                true => None,
+                false => look.least(&filled, |chunk| can_be_freed(chunk) && is_own(chunk)),
+            };
+            (place, own_place)
         });
         let granule_bytes = granule_bytes(snapshot);
-        let mine = own.blocks.iter().map(|(_, block)| block);
-        let mine = mine.filter(|block| block.channel == request.channel);
+        let mine = own.blocks.sizes();
+        let mine = mine.filter(|(channel, _)| *channel == request.channel);
         let (mut charged_bytes, mut rounded_bytes) = (0_u64, 0_u64);
-        for block in mine {
-            let rounded = block
-                .allocated_bytes
-                .checked_next_multiple_of(granule_bytes);
-            charged_bytes = charged_bytes.saturating_add(block.allocated_bytes);
+        for (_, allocated_bytes) in mine {
+            let rounded = allocated_bytes.checked_next_multiple_of(granule_bytes);
+            charged_bytes = charged_bytes.saturating_add(allocated_bytes);
             rounded_bytes = rounded_bytes.saturating_add(rounded.unwrap_or(u64::MAX));
         }
-        Some(Self {
+        let found = Self {
             process: own.process,
             cause,
             needed_bytes: look.fit.size_bytes,
@@ -267,14 +215,15 @@ impl BankExplanation {
                 .page()
                 .and_then(|pages| pages.next_at())
                 .map(BusAddr::new),
-            opening,
-            own_opening,
+            opening: None,
+            own_opening: None,
             holders: holders(channel, own),
             banks,
             charged_bytes,
             rounded_bytes,
             request,
-        })
+        };
+        (found, places)
     }
 
     /// Bytes of the HBM that other cores than the request's hold: the neighbours' share.
@@ -404,70 +353,50 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The best place, and its pool.
-    fn least(
-        &self,
-        filled: &[Filled<'a>],
-        may: impl Fn(&ChunkFacts) -> bool,
-    ) -> Option<(Pool<'a>, Place)> {
+    /// The best place. Its chunks are told by their place in the channel's list.
+    fn least(&self, filled: &[Filled<'a>], may: impl Fn(&ChunkFacts) -> bool) -> Option<Place> {
         if let Some(page) = self.page() {
-            return Some((self.bank.main(), page.in_the_way(may)?));
+            return page.in_the_way(may);
         }
         let places = filled.iter().filter_map(|Filled { pool, fillings }| {
-            let place = evict::least(pool, fillings, self.fit, &may)?;
-            Some((*pool, place))
+            let mut place = evict::least(pool, fillings, self.fit, &may)?;
+            for chunk in &mut place.chunks {
+                *chunk += pool.chunks_before;
+            }
+            Some(place)
         });
-        places.min_by_key(|(_, place)| place.cost())
+        places.min_by_key(Place::cost)
     }
 }
 
 impl Opening {
-    fn new(pool: &Pool<'_>, place: &Place, snapshot: &PoolSnapshot, own: &Own<'_>) -> Self {
-        let chunks = place.chunks.iter();
-        let chunks = chunks.filter_map(|&number| pool.chunks.get(number));
-        Self {
+    /// The best, and the best among this process' own blocks.
+    fn both(
+        chunks: Vec<ChunkFacts>,
+        births: u64,
+        own: Own,
+        places: Option<(Place, Option<Place>)>,
+    ) -> (Option<Self>, Option<Self>) {
+        let opening = |place: Place, blocks| Self {
             at: BusAddr::new(place.at),
             freed_bytes: place.bytes,
-            blocks: chunks
-                .map(|chunk| Block::new(chunk, snapshot, own))
-                .collect(),
+            blocks,
+        };
+        match places {
+            None => (None, None),
+            Some((best, None)) => {
+                let [blocks] = Blocks::sets(chunks, births, own, [&best.chunks]);
+                (Some(opening(best, blocks)), None)
+            }
+            Some((best, Some(of_own))) => {
+                let sets = [&best.chunks[..], &of_own.chunks[..]];
+                let [blocks, own_blocks] = Blocks::sets(chunks, births, own, sets);
+                (
+                    Some(opening(best, blocks)),
+                    Some(opening(of_own, own_blocks)),
+                )
+            }
         }
-    }
-}
-
-impl Block {
-    fn new(chunk: &ChunkFacts, snapshot: &PoolSnapshot, own: &Own<'_>) -> Self {
-        let owner = own.owner(chunk);
-        let is_own = owner == Owner::This;
-        Self {
-            span: chunk.span,
-            owner,
-            core: chunk.core,
-            category: chunk.category,
-            allocation: own.find(chunk).filter(|_| is_own).cloned(),
-            site: Arc::clone(&chunk.site),
-            allocations_since: snapshot
-                .births
-                .saturating_sub(chunk.birth.saturating_add(1)),
-        }
-    }
-
-    /// What it is for; `None` where only the driver's category is known.
-    #[must_use]
-    pub fn usage(&self) -> Option<MemUsage> {
-        Some(self.allocation.as_ref()?.usage)
-    }
-
-    /// The model that owns it, if this process knows of one.
-    #[must_use]
-    pub fn model(&self) -> Option<ModelId> {
-        self.allocation.as_ref()?.model
-    }
-
-    /// What this process calls it, if it does.
-    #[must_use]
-    pub fn name(&self) -> Option<&str> {
-        self.allocation.as_ref()?.hint.as_deref()
     }
 }
 
@@ -503,12 +432,21 @@ impl BankRoom {
 }
 
 /// Who holds a bank, most bytes first.
-fn holders(channel: &ChannelSnapshot, own: &Own<'_>) -> Vec<Holder> {
+fn holders(channel: &ChannelSnapshot, own: &Own) -> Vec<Holder> {
     let mut by_owner: BTreeMap<(Owner, CoreId), (u64, u64)> = BTreeMap::new();
-    for chunk in &channel.chunks {
-        let held = by_owner.entry((own.owner(chunk), chunk.core)).or_default();
-        held.0 = held.0.saturating_add(chunk.span.size_bytes());
-        held.1 += 1;
+    // Neighbours tend to have one owner.
+    let whose = |chunk: &ChunkFacts| (chunk.owner, chunk.core);
+    let runs = channel
+        .chunks
+        .chunk_by(|one, next| whose(one) == whose(next) && own.process.is_some());
+    for run in runs {
+        let Some(first) = run.first() else {
+            continue;
+        };
+        let held = by_owner.entry((own.owner(first), first.core)).or_default();
+        let bytes = run.iter().map(|chunk| chunk.span.size_bytes());
+        held.0 = bytes.fold(held.0, u64::saturating_add);
+        held.1 += run.len() as u64;
     }
     let holders = by_owner.into_iter();
     let mut holders: Vec<Holder> = holders

@@ -93,7 +93,8 @@ impl<'a> Bank<'a> {
             ..
         } = self.channel;
         let holes = free.split_at(free.partition_point(|hole| hole.start() < *main_end));
-        let chunks = chunks.split_at(chunks.partition_point(|one| one.span.start() < *main_end));
+        let in_main = chunks.partition_point(|one| one.span.start() < *main_end);
+        let chunks = chunks.split_at(in_main);
         let granule_bytes = self.granule_bytes;
         match part {
             PoolPart::Main => Pool {
@@ -103,6 +104,7 @@ impl<'a> Bank<'a> {
                 granule_bytes,
                 holes: holes.0,
                 chunks: chunks.0,
+                chunks_before: 0,
             },
             PoolPart::Small => Pool {
                 part,
@@ -111,6 +113,7 @@ impl<'a> Bank<'a> {
                 granule_bytes,
                 holes: holes.1,
                 chunks: chunks.1,
+                chunks_before: in_main,
             },
         }
     }
@@ -162,6 +165,8 @@ pub(super) struct Pool<'a> {
     pub(super) granule_bytes: u64,
     pub(super) holes: &'a [Span<BusAddr>],
     pub(super) chunks: &'a [ChunkFacts],
+    /// Chunks of the channel before them.
+    pub(super) chunks_before: usize,
 }
 
 impl Pool<'_> {

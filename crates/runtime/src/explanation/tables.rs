@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use glia_abi::handle::{DeviceId, Pid};
 use glia_abi::insight::{AttachedProcess, ChunkFacts, PoolSnapshot, ReserveSnapshot};
 
-use super::bank::{Own, Owner};
+use super::blocks::{Own, Owner};
 
 /// What one owner holds of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl HostExplanation {
         device: DeviceId,
         asked_bytes: u64,
         snapshot: &PoolSnapshot,
-        own: &Own<'_>,
+        own: &Own,
     ) -> Self {
         let channels = snapshot.channels.iter();
         let holes = channels.flat_map(|channel| &channel.free);
@@ -81,7 +81,7 @@ pub struct HandleExplanation {
 }
 
 impl HandleExplanation {
-    pub(super) fn new(device: DeviceId, snapshot: &PoolSnapshot, own: &Own<'_>) -> Self {
+    pub(super) fn new(device: DeviceId, snapshot: &PoolSnapshot, own: &Own) -> Self {
         let channels = snapshot.channels.iter();
         let chunks = channels.flat_map(|channel| &channel.chunks);
         let chunks = chunks.chain(&snapshot.host_chunks);
@@ -150,7 +150,7 @@ impl SlotExplanation {
 }
 
 /// What each owner holds, most bytes first.
-fn shares<'a>(chunks: impl IntoIterator<Item = &'a ChunkFacts>, own: &Own<'_>) -> Vec<Share> {
+fn shares<'a>(chunks: impl IntoIterator<Item = &'a ChunkFacts>, own: &Own) -> Vec<Share> {
     let mut by_owner: BTreeMap<Owner, (u64, u64)> = BTreeMap::new();
     for chunk in chunks {
         let held = by_owner.entry(own.owner(chunk)).or_default();

@@ -12,7 +12,7 @@ use glia_abi::usage::Category;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dml::{Allocation, ModelId};
+use crate::dml::{Allocation, Facts, ModelId};
 
 const THIS: Pid = Pid::new(7);
 const OTHER: Pid = Pid::new(8);
@@ -115,17 +115,25 @@ fn request(pages: u64, align_bytes: u64) -> Request {
     }
 }
 
+fn facts(blocks: &[(McHandle, Allocation)]) -> Facts {
+    Facts::new(|each| {
+        blocks
+            .iter()
+            .for_each(|(handle, block)| each(*handle, block))
+    })
+}
+
 fn explained_by(
     snapshot: &PoolSnapshot,
     request: Request,
-    blocks: &[((BusAddr, McHandle), &Allocation)],
+    blocks: &[(McHandle, Allocation)],
 ) -> BankExplanation {
     let own = Own {
         process: Some(THIS),
-        blocks,
+        blocks: facts(blocks),
     };
     let cores = |channel: Channel| [0, 1].map(|n| CoreId::new(channel.get() * 2 + n)).to_vec();
-    BankExplanation::new(snapshot, request, &own, cores).unwrap()
+    BankExplanation::new(snapshot.clone(), request, own, cores).unwrap()
 }
 
 fn explained(snapshot: &PoolSnapshot, request: Request) -> BankExplanation {
@@ -336,6 +344,7 @@ fn own_block(page: u64, size_bytes: u64) -> Allocation {
         channel: Channel::new(0),
         model: Some(ModelId(1001)),
         hint: Some("layer.3\n\"w\"".into()),
+        site: None,
     }
 }
 
@@ -353,11 +362,12 @@ fn the_words_say_why_first_and_then_what_to_do() {
         channel(0, 0, &main, &[Hole(1), Chunk(1, THIS)]),
         channel(1, 1000, TWO, &[]),
     ];
-    let blocks = [own_block(5, 5000), own_block(12, 300)];
     // In the order of their births.
     let handles = [2, 4].map(|number| McHandle::new(number).unwrap());
-    let keys = [0, 1].map(|n| (blocks[n].pa, handles[n]));
-    let blocks = [(keys[0], &blocks[0]), (keys[1], &blocks[1])];
+    let blocks = [
+        (handles[0], own_block(5, 5000)),
+        (handles[1], own_block(12, 300)),
+    ];
     let found = explained_by(&snapshot(channels), request(4, 4096), &blocks);
     let text = Explanation::Bank(Box::new(found)).words();
     assert_eq!(text, "\
@@ -393,7 +403,7 @@ fn host_memory_handles_and_slots_have_their_own_words() {
     snapshot.process_limit = 1;
     let own = Own {
         process: Some(THIS),
-        blocks: &[],
+        blocks: Facts::none(),
     };
     let device = DeviceId::new(3);
     let host = Explanation::of_host(device, 1 << 30, &snapshot, &own);
@@ -531,7 +541,7 @@ fn least_of_all(
 }
 
 fn numbers(channel: &ChannelSnapshot, opening: &Opening) -> Vec<usize> {
-    let number = |block: &Block| {
+    let number = |block: Block| {
         let mut chunks = channel.chunks.iter();
         chunks.position(|chunk| chunk.span == block.span).unwrap()
     };

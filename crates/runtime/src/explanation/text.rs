@@ -6,7 +6,8 @@
 use glia_abi::addr::BusAddr;
 use glia_abi::handle::{CoreId, Pid};
 
-use super::bank::{BankExplanation, BankRoom, Block, Holder, Opening, Owner};
+use super::bank::{BankExplanation, BankRoom, Holder, Opening};
+use super::blocks::{Block, Owner};
 use super::cause::Cause;
 use super::tables::{HandleExplanation, HostExplanation, Share, SlotExplanation};
 use super::{Explanation, PoolPart};
@@ -208,27 +209,20 @@ impl BankExplanation {
         };
         let words = format!("free {}{order}:", amount(opening));
         lines.say("to make room:", &words);
-        let mut blocks: Vec<&Block> = opening.blocks.iter().collect();
-        blocks.sort_by_key(|block| std::cmp::Reverse(block.span.size_bytes()));
-        for block in blocks.iter().take(BLOCKS_SHOWN_MAX) {
+        let shown = opening.blocks.largest(BLOCKS_SHOWN_MAX);
+        for block in &shown {
             lines.item(&self.block(block));
         }
-        let rest = blocks.get(BLOCKS_SHOWN_MAX..).unwrap_or_default();
-        if !rest.is_empty() {
-            let bytes = rest.iter().map(|block| block.span.size_bytes()).sum();
-            let words = format!("and {}, {}", blocks_of(rest.len()), printed(bytes));
-            lines.item(&words);
+        let rest = opening.blocks.len() - shown.len();
+        if rest > 0 {
+            let shown_bytes: u64 = shown.iter().map(|block| block.span.size_bytes()).sum();
+            let bytes = opening.freed_bytes.saturating_sub(shown_bytes);
+            lines.item(&format!("and {}, {}", blocks_of(rest), printed(bytes)));
         }
-        let is_foreign = opening
-            .blocks
-            .iter()
-            .any(|block| block.owner != Owner::This);
         if let Some(own) = &self.own_opening {
-            let mut blocks: Vec<&Block> = own.blocks.iter().collect();
-            blocks.sort_by_key(|block| std::cmp::Reverse(block.span.size_bytes()));
-            let shown = blocks.iter().take(OWN_BLOCKS_SHOWN_MAX);
-            let mut shown: Vec<String> = shown.map(|block| brief(block)).collect();
-            if blocks.len() > shown.len() {
+            let shown = own.blocks.largest(OWN_BLOCKS_SHOWN_MAX);
+            let mut shown: Vec<String> = shown.iter().map(brief).collect();
+            if own.blocks.len() > shown.len() {
                 shown.push("…".to_owned());
             }
             let words = format!(
@@ -237,7 +231,7 @@ impl BankExplanation {
                 shown.join(", ")
             );
             lines.say("or:", &words);
-        } else if is_foreign {
+        } else if !opening.blocks.are_own() {
             lines.say("", "what this process holds does not suffice");
         }
     }
@@ -267,8 +261,8 @@ impl BankExplanation {
                 words += &format!("{category}, usage and name not known here");
             }
         }
-        if &*block.site != UNKNOWN_SITE {
-            words += &format!(", from {}", quoted(&block.site));
+        if let Some(site) = &block.site {
+            words += &format!(", from {}", quoted(site));
         }
         words
             + &match block.allocations_since {
@@ -450,9 +444,6 @@ impl SlotExplanation {
         lines
     }
 }
-
-/// What the driver says of an allocation whose site nobody has told.
-const UNKNOWN_SITE: &str = "unknown";
 
 fn owner(owner: Owner, process: Option<Pid>) -> String {
     match (owner, process) {

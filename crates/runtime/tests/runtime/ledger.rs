@@ -21,6 +21,7 @@ fn weights(core: u32, size_bytes: u64, model: Option<ModelId>) -> Allocation {
         channel: Channel::new(core / 2),
         model,
         hint: None,
+        site: None,
     }
 }
 

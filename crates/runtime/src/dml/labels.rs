@@ -1,0 +1,143 @@
+//! Labels: what a caller says of an allocation in words, once for all records that share it.
+//!
+//! Most events have the name, the model and the site of another one, and so an event keeps a number
+//! in place of the three. A label is there as long as a record has it: there are never more labels
+//! than records, and a name that nobody has used for as long as a ring reaches is forgotten.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustc_hash::FxBuildHasher;
+use slab::Slab;
+
+use super::ledger::{Allocation, ModelId};
+use super::site::Site;
+
+/// Number of a label; 0 is that of nothing said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LabelId(u32);
+
+/// Lent for a look-up, or kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Label<'a> {
+    model: Option<ModelId>,
+    hint: Option<Cow<'a, Arc<str>>>,
+    site: Option<Cow<'a, Site>>,
+}
+
+impl<'a> Label<'a> {
+    fn of(allocation: &'a Allocation) -> Self {
+        Self {
+            model: allocation.model,
+            hint: allocation.hint.as_ref().map(Cow::Borrowed),
+            site: allocation.site.as_ref().map(Cow::Borrowed),
+        }
+    }
+
+    fn into_owned(self) -> Label<'static> {
+        Label {
+            model: self.model,
+            hint: self.hint.map(|hint| Cow::Owned(hint.into_owned())),
+            site: self.site.map(|site| Cow::Owned(site.into_owned())),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    label: Label<'static>,
+    /// How many have it.
+    records: u64,
+}
+
+/// The labels of some records.
+#[derive(Debug, Clone)]
+pub(super) struct Labels {
+    kept: Slab<Kept>,
+    numbers: HashMap<Label<'static>, u32, FxBuildHasher>,
+    /// The one that was asked for last: the end of an allocation often follows its beginning, and
+    /// the next tensor of a loop the one before.
+    last: u32,
+}
+
+impl Labels {
+    pub(super) fn new() -> Self {
+        let mut kept = Slab::new();
+        // Nothing said, which is always there and so is number 0.
+        kept.insert(Kept {
+            label: Label::default(),
+            records: 1,
+        });
+        Self {
+            kept,
+            numbers: HashMap::default(),
+            last: 0,
+        }
+    }
+
+    /// The label of a record that comes.
+    pub(super) fn take(&mut self, allocation: &Allocation) -> LabelId {
+        let label = Label::of(allocation);
+        let number = match self.kept.get(self.last as usize) {
+            Some(kept) if kept.label == label => self.last,
+            _ => self.find(label),
+        };
+        self.last = number;
+        if let Some(kept) = self.kept.get_mut(number as usize).filter(|_| number > 0) {
+            kept.records += 1;
+        }
+        LabelId(number)
+    }
+
+    fn find(&mut self, label: Label<'_>) -> u32 {
+        if label == Label::default() {
+            return 0;
+        }
+        // What is lent lives less long than what is kept, and may be looked for among it.
+        let numbers: &HashMap<Label<'_>, u32, FxBuildHasher> = &self.numbers;
+        if let Some(&number) = numbers.get(&label) {
+            return number;
+        }
+        let Ok(number) = u32::try_from(self.kept.vacant_key()) else {
+            // LIMIT: so many labels, each with a record, would take more memory than there is.
+            return 0;
+        };
+        let label = label.into_owned();
+        self.numbers.insert(label.clone(), number);
+        self.kept.insert(Kept { label, records: 0 });
+        number
+    }
+
+    /// Forgets the label of a record that goes, if no other has it.
+    pub(super) fn give_back(&mut self, LabelId(number): LabelId) {
+        if number == 0 {
+            return;
+        }
+        let Some(kept) = self.kept.get_mut(number as usize) else {
+            return;
+        };
+        kept.records -= 1;
+        if kept.records == 0 {
+            let gone = self.kept.remove(number as usize);
+            self.numbers.remove(&gone.label);
+        }
+    }
+
+    /// Model, hint and site of a label.
+    pub(super) fn get(
+        &self,
+        LabelId(number): LabelId,
+    ) -> (Option<ModelId>, Option<Arc<str>>, Option<Site>) {
+        let kept = self.kept.get(number as usize);
+        let label = kept.map(|kept| kept.label.clone()).unwrap_or_default();
+        let hint = label.hint.map(Cow::into_owned);
+        (label.model, hint, label.site.map(Cow::into_owned))
+    }
+
+    /// How many there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+}

@@ -1,0 +1,55 @@
+//! Where an allocation was asked for.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Where an allocation was asked for. Printed as a file and a line, or as the name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Site {
+    /// A line of the program that has called the runtime.
+    Code(&'static Location<'static>),
+    /// What the caller calls the place: the line of a workload, an operator of a framework.
+    Named(Arc<str>),
+}
+
+impl Hash for Site {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            // Two files with a call at the same line and column are rare, and no error.
+            Self::Code(at) => (at.line(), at.column()).hash(state),
+            Self::Named(name) => name.hash(state),
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(at) => write!(f, "{}:{}:{}", at.file(), at.line(), at.column()),
+            Self::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn here() -> Site {
+        Site::Code(Location::caller())
+    }
+
+    #[test]
+    fn a_site_is_printed_as_a_line_of_code_or_as_its_name() {
+        let line = line!() + 1;
+        let printed = here().to_string();
+        assert!(
+            printed.ends_with(&format!("site.rs:{line}:23")),
+            "{printed}"
+        );
+        assert_eq!(Site::Named("w.jsonl:7".into()).to_string(), "w.jsonl:7");
+    }
+}
