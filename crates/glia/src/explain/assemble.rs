@@ -11,46 +11,26 @@
 
 mod desk;
 mod failure;
+mod messages;
 mod rows;
+mod wrapped;
 
 use std::collections::BTreeMap;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::cursor::Cursor;
-use super::message::{Message, Sign};
+use super::message::Sign;
 use super::open::{Open, Stashes};
 use super::opens::Opens;
-use super::report::{Family, Kind, Report, Row, Scope, Thread, Unread};
-use super::size::Size;
+use super::report::{Family, Kind, Report, Thread, Unread};
 use super::source::Source;
 use super::table::{Heading, Table};
 use super::token::{self, Scan, Token};
-use failure::SIZE_TOO_LARGE;
+use desk::Reported;
+use wrapped::{Carried, Tail};
 
 const UNREAD_MAX: usize = 1000;
-// LIMIT: a failure line wrapped at 20 columns has 5 lines.
-const CARRIED_LINES_MAX: usize = 6;
-const CARRIED_BYTES_MAX: usize = 4096;
-
-/// The beginning of a message that the end of its line has cut.
-#[derive(Debug)]
-struct Carried {
-    thread: Option<Thread>,
-    source: Source,
-    line: u64,
-    text: Vec<u8>,
-    lines: usize,
-}
-
-/// What a line ends with that is complete as it stands, and may yet go on in the next.
-#[derive(Debug)]
-enum Tail {
-    /// The digits of the exact size of the report that begins at `line`.
-    Digits { line: u64, digits: Vec<u8> },
-    /// The first core of an HBM.
-    Core,
-}
 
 /// Reads the lines of one log.
 #[derive(Debug)]
@@ -76,8 +56,7 @@ pub(super) struct Assembler<'f> {
     done: BTreeMap<(u64, u64), Box<Report>>,
     /// Whether none of those can be given out yet.
     is_settled: bool,
-    /// Sizes of reports that name their place, with the process.
-    reported: FxHashSet<(Option<u64>, String)>,
+    reported: Reported,
     /// Grows with everything that is opened or touched.
     tick: u64,
     sign: Option<(Sign, u64)>,
@@ -103,7 +82,7 @@ impl<'f> Assembler<'f> {
             open: Opens::default(),
             done: BTreeMap::new(),
             is_settled: true,
-            reported: FxHashSet::default(),
+            reported: Reported::default(),
             tick: 0,
             sign: None,
             has_oom: false,
@@ -145,37 +124,6 @@ impl<'f> Assembler<'f> {
         self.scan = scan;
     }
 
-    /// Joins the beginning of a message with the line that may complete it.
-    fn join(&mut self, mut carried: Carried, text: &[u8], scan: &mut Scan) {
-        let begun = carried.text.len();
-        carried.text.extend_from_slice(text);
-        carried.lines += 1;
-        let may_go_on = carried.lines < CARRIED_LINES_MAX && carried.text.len() < CARRIED_BYTES_MAX;
-        scan.read(&carried.text, may_go_on);
-        let first = scan
-            .found
-            .first()
-            .map_or(carried.text.len(), |found| found.start);
-        if scan.cut == Some(0) {
-            self.carried = Some(carried);
-            return;
-        }
-        self.thread = carried.thread;
-        self.source = carried.source;
-        if first >= begun {
-            // It was nothing; the line stands for itself.
-            scan.read(text, true);
-            self.place(text, scan);
-            self.take(text, scan);
-            return;
-        }
-        let here = self.line;
-        self.line = carried.line;
-        // The joined text is the message and what follows it in the line.
-        self.take(&carried.text, scan);
-        self.line = here;
-    }
-
     /// Sees whose line it is, as far as what stands before its first token says.
     fn place(&mut self, text: &[u8], scan: &Scan) {
         // Of an ordinary line, nobody asks. All pieces of a line have its source.
@@ -205,36 +153,6 @@ impl<'f> Assembler<'f> {
         }
         self.threads.insert(self.source, thread);
         self.thread = thread;
-    }
-
-    /// Takes the rest of a number or of a list of cores that a terminal has wrapped; says whether
-    /// the line is that.
-    fn go_on(&mut self, tail: &Tail, text: &[u8]) -> bool {
-        match tail {
-            Tail::Digits { line, digits } => {
-                if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
-                    return false;
-                }
-                let whole = [digits, text].concat();
-                let whole = std::str::from_utf8(&whole).ok();
-                let whole = whole.and_then(|digits| digits.parse().ok());
-                let of_line = |open: &&mut Open| open.report.line == *line;
-                match (self.open.iter_mut().rev().find(of_line), whole) {
-                    (Some(open), Some(bytes)) => open.report.set_asked_bytes(bytes),
-                    _ => return false,
-                }
-                true
-            }
-            Tail::Core => {
-                let mut cursor = Cursor::new(text, 0);
-                let core = cursor.eat("andNC").and_then(|()| cursor.number());
-                match (core, &mut self.stashes.of(self.thread).lnc) {
-                    (Ok(core), Some((_, cores))) => cores.push(core),
-                    _ => return false,
-                }
-                true
-            }
-        }
     }
 
     /// Takes the tokens of a line, in order.
@@ -285,25 +203,6 @@ impl<'f> Assembler<'f> {
         }
     }
 
-    /// What of a message, which ends at `end`, may yet go on in the next line.
-    fn tail_of(&self, message: &Message, text: &[u8], end: usize) -> Option<Tail> {
-        match message {
-            Message::Exact { bytes: Some(_), .. } if end == text.len() => {
-                let digits = text.iter().rev();
-                let digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
-                let digits = text[text.len() - digits..].to_vec();
-                let line = self.line;
-                Some(Tail::Digits { line, digits })
-            }
-            Message::Lnc { cores, .. }
-                if cores.len() == 1 && text[end..].trim_ascii().is_empty() =>
-            {
-                Some(Tail::Core)
-            }
-            _ => None,
-        }
-    }
-
     /// A line with nothing in it that is known by itself.
     fn bare(&mut self, text: &[u8], has_bar: bool) {
         if self.open.takes_names() && self.model_name(text) {
@@ -336,137 +235,6 @@ impl<'f> Assembler<'f> {
         let waiting = tables.filter(|table| table.is_waiting());
         if let Some(table) = waiting.max_by_key(|table| table.touched) {
             table.go_on(text);
-        }
-    }
-
-    fn message(&mut self, message: Message) {
-        let line = self.line;
-        let thread = self.thread;
-        match message {
-            Message::Exact { place, bytes } => self.exact(place, bytes),
-            Message::Object {
-                place,
-                bytes,
-                name,
-                alignment_bytes,
-            } => self.object(place, bytes, name, alignment_bytes),
-            Message::Failure(failure) => self.failure(failure),
-            Message::ListHead { device, core } => {
-                let mut report = self.report(Family::B, Kind::Usage);
-                report.device = Some(device);
-                report.core = Some(core);
-                let open = self.push(report);
-                self.begin_list(open, core_row(device, core, line), true);
-            }
-            Message::HbmListHead => {
-                let mut row = Row::new(Scope::Hbm, line);
-                let fits = |open: &Open| {
-                    open.thread == thread && open.has_failure && open.report.rows.is_empty()
-                };
-                let index = self.latest(fits).unwrap_or_else(|| {
-                    let report = self.report(Family::B, Kind::Usage);
-                    let index = self.push(report);
-                    self.open[index].is_anonymous = true;
-                    index
-                });
-                row.device = self.open[index].report.device;
-                self.begin_list(index, row, true);
-            }
-            Message::TableHead => self.table_head(),
-            Message::InfoHead {
-                device,
-                core,
-                total,
-            } => {
-                let mut report = self.report(Family::D, Kind::Usage);
-                report.device = Some(device);
-                report.core = Some(core);
-                let index = self.push(report);
-                let mut row = core_row(device, core, line);
-                match total {
-                    Ok(total) => row.total = Some(total),
-                    Err(total) => self.open[index].unread(line, format!("total: {total}")),
-                }
-                self.begin_list(index, row, false);
-            }
-            Message::NeffHead(name) => {
-                let fits = |open: &Open| open.thread == thread && open.report.family == Family::D;
-                let index = self
-                    .latest(fits)
-                    .unwrap_or_else(|| self.push(self.report(Family::D, Kind::Usage)));
-                let report = &self.open[index].report;
-                let mut row = Row::new(Scope::Neff, line);
-                row.device = report.device;
-                row.core = report.core;
-                row.name = Some(name);
-                self.begin_list(index, row, true);
-            }
-            Message::NamesHead => {
-                let has_table = |open: &Open| open.table.is_some();
-                let of_thread = |open: &Open| open.thread == thread && has_table(open);
-                let index = self.latest(of_thread).or_else(|| self.latest(has_table));
-                if let Some(index) = index {
-                    self.open.begin_names(index);
-                    self.open[index].touched = line;
-                }
-            }
-            Message::Lnc { size, cores } => self.stashes.of(thread).lnc = Some((size, cores)),
-            Message::EventFile(path) => self.stashes.of(thread).event_file = Some(path),
-            Message::Kernel {
-                device,
-                hbm,
-                needed_bytes,
-                occupied_bytes,
-            } => {
-                // The kernel's lines are of no thread.
-                let mut report = Report::new(self.file, line, Family::A, Kind::DeviceOom);
-                if let Some(bytes) = needed_bytes {
-                    report.set_asked_bytes(bytes);
-                }
-                report.device = device;
-                report.hbm = hbm;
-                if let Some(bytes) = occupied_bytes {
-                    let mut row = Row::new(Scope::Hbm, line);
-                    row.device = device;
-                    row.hbm = hbm;
-                    row.total = bytes.map(Size::exact);
-                    report.rows.push(row);
-                }
-                let index = self.push(report);
-                if needed_bytes.is_none() {
-                    self.open[index].unread(line, SIZE_TOO_LARGE.to_owned());
-                }
-                if occupied_bytes == Some(None) {
-                    let what = "the occupied bytes are more than 2^64";
-                    self.open[index].unread(line, what.to_owned());
-                }
-            }
-            Message::Sign(sign) => self.sign(sign),
-            Message::Broken => self.unread("a failure line that is damaged behind its size"),
-        }
-    }
-
-    fn sign(&mut self, sign: Sign) {
-        let status = match &sign {
-            Sign::Failure(text) | Sign::Status(text) => Some(text.clone()),
-            _ => None,
-        };
-        if let Some(status) = status {
-            let thread = self.thread;
-            let fits = |open: &Open| open.thread == thread && open.report.is_oom();
-            if let Some(index) = self.latest(fits) {
-                self.open[index].report.status.get_or_insert(status);
-            } else {
-                self.stashes.of(thread).status = Some(status);
-            }
-        }
-        let rank = std::mem::discriminant(&sign);
-        let better = self
-            .sign
-            .as_ref()
-            .is_none_or(|(known, _)| std::mem::discriminant(known) != rank && sign < *known);
-        if better {
-            self.sign = Some((sign, self.line));
         }
     }
 
@@ -536,13 +304,6 @@ impl<'f> Assembler<'f> {
 /// `[... lines cut ...]`, a mark of people who publish logs.
 fn is_cut_mark(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"[... ") && text.trim_ascii_end().ends_with(b" ...]")
-}
-
-fn core_row(device: u32, core: u32, line: u64) -> Row {
-    let mut row = Row::new(Scope::Core, line);
-    row.device = Some(device);
-    row.core = Some(core);
-    row
 }
 
 /// Where the first bar is; without one, the end.

@@ -1,5 +1,7 @@
 //! What is open and what is done: how reports begin, end, and leave in the order of their lines.
 
+use rustc_hash::FxHashSet;
+
 use super::super::open::{Open, also};
 use super::super::report::{Family, Kind, Report, Row, Thread};
 use super::super::size::printed;
@@ -13,7 +15,32 @@ const CHECK_LINES: u64 = 1024;
 // LIMIT: a hundred threads fail at once when a large job dies.
 const OPEN_MAX: usize = 256;
 const HELD_ROWS_MAX: usize = 20_000;
-const REPORTED_MAX: usize = 65_536;
+// LIMIT: an echo comes while its report is open, or soon after.
+const REPORTED_MAX: usize = 8192;
+
+/// A process, where the line has one, and a size as printed.
+type Asked = (Option<u64>, String);
+
+/// Sizes of reports that name their place: the last so many, and at most as many before them.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    last: FxHashSet<Asked>,
+    before: FxHashSet<Asked>,
+}
+
+impl Reported {
+    fn insert(&mut self, asked: Asked) {
+        if self.last.len() >= REPORTED_MAX {
+            std::mem::swap(&mut self.last, &mut self.before);
+            self.last.clear();
+        }
+        self.last.insert(asked);
+    }
+
+    fn has(&self, asked: &Asked) -> bool {
+        self.last.contains(asked) || self.before.contains(asked)
+    }
+}
 
 impl Assembler<'_> {
     pub(super) fn begin_list(&mut self, index: usize, row: Row, in_order: bool) {
@@ -85,9 +112,6 @@ impl Assembler<'_> {
 
     /// Remembers a size whose report names its place.
     pub(super) fn remember(&mut self, thread: Option<Thread>, asked: &str) {
-        if self.reported.len() >= REPORTED_MAX {
-            self.reported.clear();
-        }
         if let Some(thread) = thread {
             self.reported.insert((Some(thread.pid), asked.to_owned()));
         }
@@ -107,7 +131,7 @@ impl Assembler<'_> {
         let text = printed(bytes);
         let pid = report.thread.map(|thread| thread.pid);
         let key = (pid, text);
-        if !self.reported.contains(&key) {
+        if !self.reported.has(&key) {
             return false;
         }
         let says = |other: &Report| {

@@ -5,7 +5,8 @@
 use super::super::message::{Failure, Place};
 use super::super::open::Open;
 use super::super::report::{Family, Kind};
-use super::{Assembler, core_row};
+use super::Assembler;
+use super::messages::core_row;
 
 /// Of a number that is a size.
 pub(super) const SIZE_TOO_LARGE: &str = "the size asked for is more than 2^64 bytes";

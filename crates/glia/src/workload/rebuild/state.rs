@@ -10,8 +10,9 @@ use glia_abi::handle::CoreId;
 use glia_abi::mem_usage::{Aggregate, MemUsage};
 use glia_runtime::dml::ModelId;
 
+use super::CannotRebuild;
 use super::flow::{Edge, Flow, Network, Node, UNBOUNDED};
-use super::{CannotRebuild, usage};
+use super::lines::usage;
 use crate::explain::category::{self, Name, RINGS};
 use crate::explain::report::{Report, Row, Scope};
 use crate::explain::size::{Size, printed};
