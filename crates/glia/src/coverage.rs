@@ -143,7 +143,7 @@ fn class_name(class: CommandClass) -> &'static str {
         CommandClass::Built => "built",
         CommandClass::Unimplemented => "unimplemented",
         CommandClass::Unknown => "unknown",
-        CommandClass::WrongLane => "wrong lane",
+        CommandClass::WrongLane => "wrong_lane",
     }
 }
 

@@ -29,6 +29,7 @@ use glia_abi::handle::QUEUES_PER_ENGINE;
 use serde::Serialize;
 
 pub use error::{FaultsError, Place, Refusal};
+pub(crate) use error::{meant, nearest};
 
 /// What a plan can have.
 // LIMIT: thousands of rules; every question looks at all of them.

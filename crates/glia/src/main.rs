@@ -12,7 +12,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    match cli::Cli::parse().run() {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return tell(&told),
+    };
+    match cli.run() {
         Ok(outcome) => outcome.into(),
         Err(error) if is_closed_pipe(&error) => cli::Outcome::AsHoped.into(),
         Err(error) => {
@@ -20,6 +24,19 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "glia: {error:#}");
             cli::Outcome::Unusable.into()
         }
+    }
+}
+
+/// Prints a help text, the version, or what is wrong with the command line.
+fn tell(told: &clap::Error) -> ExitCode {
+    let printed = told.print().and_then(|()| io::stdout().flush());
+    let is_printed = match printed {
+        Ok(()) => true,
+        Err(error) => error.kind() == io::ErrorKind::BrokenPipe,
+    };
+    match told.use_stderr() || !is_printed {
+        true => cli::Outcome::Unusable.into(),
+        false => cli::Outcome::AsHoped.into(),
     }
 }
 

@@ -78,7 +78,7 @@ pub struct Played {
     pub report: Option<u64>,
     /// The operation that did not end as expected; `None` if all did.
     pub failure: Option<Failure>,
-    /// The last line that was read, if the run was stopped there.
+    /// The last line that was run, if the run was stopped behind it.
     pub stopped: Option<u64>,
     /// How the rules of the fault plan have done, and those of the workload behind them.
     pub faults: Vec<RuleReport>,
@@ -203,24 +203,27 @@ pub fn play_under(
     let (stop, progress) = (conditions.stop, conditions.progress);
     let run = || {
         let mut player = Player::open(&machine, &header, sink, plan, laid.into_iter().collect())?;
-        let mut stopped = None;
+        let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         let mut failure = None;
+        let mut done_line = reader.line();
         let (mut looked, mut looked_bytes) = (0, 0);
-        while failure.is_none() && stopped.is_none() {
+        while failure.is_none() {
             let next = reader.next(|step| {
+                // It may have been waited for long.
+                if is_stopped() {
+                    return Ok(None);
+                }
                 let outcome = player.step(&step)?;
                 if let Some(recorder) = &mut recorder {
                     recorder.put(step.text, player.lies_at());
                 }
-                Ok(outcome)
+                Ok(Some(outcome))
             });
-            match next? {
+            match next?.flatten() {
                 Some(outcome) => failure = outcome.err(),
                 None => break,
             }
-            if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-                stopped = Some(reader.line());
-            }
+            done_line = reader.line();
             if let Some(progress) = progress {
                 let (done, bytes) = (reader.line(), player.moved_bytes());
                 if done - looked >= OPERATIONS_PER_LOOK || bytes - looked_bytes >= BYTES_PER_LOOK {
@@ -230,6 +233,7 @@ pub fn play_under(
             }
         }
         let failure = failure.map(|failure| *failure);
+        let stopped = is_stopped().then_some(done_line);
         Ok::<_, PlayError>(player.end(header.report, failure, stopped))
     };
     let mut played = match header.engine {

@@ -151,7 +151,9 @@ impl Flight {
                 .fold(0, |which, part| which << 16 | u64::from(part));
             let chance = self.chance.get_or_insert_with(|| Chance::of(seed, which));
             // Without a timing the spread itself is in nanoseconds.
-            let spread_ns = (timing.latency_ns + moving_ns)
+            let spread_ns = timing
+                .latency_ns
+                .saturating_add(moving_ns)
                 .max(1)
                 .saturating_mul(SPREAD);
             read_at = plus(read_at, chance.below(spread_ns));

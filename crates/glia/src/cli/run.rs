@@ -92,17 +92,18 @@ pub(crate) struct Run {
     #[arg(long, value_name = "MACHINE", value_parser = machine())]
     arch: Option<Model>,
 
-    /// Run on a machine with so many devices
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=16))]
+    /// Run on a machine with so many devices, 1 to 16
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true,
+          value_parser = clap::value_parser!(u32).range(1..=16))]
     devices: Option<u32>,
 
-    /// How the machine runs its engines
+    /// How the machine runs its engines; a workload that does not say has inline
     #[arg(long, value_name = "ENGINE", value_parser = engine())]
     engine: Option<Engine>,
 
     /// What chance comes from: the order of events of the virtual engine, faults of the workload, and
-    /// the bytes of patterns
-    #[arg(long, value_name = "SEED")]
+    /// the bytes of patterns; 0 to 2^64 - 1
+    #[arg(long, value_name = "SEED", allow_negative_numbers = true, value_parser = seed)]
     seed: Option<u64>,
 
     /// Give a parameter of the workload a value; may be given more than once
@@ -395,6 +396,11 @@ fn engine() -> impl TypedValueParser<Value = Engine> {
     let named = |name: String| Engine::ALL.into_iter().find(|one| one.name() == name);
     PossibleValuesParser::new(Engine::ALL.map(Engine::name))
         .try_map(move |name| named(name).ok_or("no engine has this name"))
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    let number = text.parse();
+    number.map_err(|_| "a seed is a whole number, 0 to 2^64 - 1".to_owned())
 }
 
 fn param(text: &str) -> Result<(String, String), String> {

@@ -217,7 +217,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                let fits = |open: &Open| open.report.line % 3 != 0;
+                let fits = |open: &Open| !open.report.line.is_multiple_of(3);
                 let naive = opens.iter().enumerate().filter(|(_, open)| fits(open));
                 let naive = naive.filter_map(|(index, open)| {
                     Some((open.source == source, open.list.as_ref()?.opened, index))

@@ -135,7 +135,7 @@ pub enum Refusal {
     Plan(#[from] PlanError),
 }
 
-fn meant(nearest: Option<&str>) -> String {
+pub(crate) fn meant(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
 }
 
@@ -154,7 +154,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// The right name that is nearest to a wrong one, if any is near.
-pub(super) fn nearest(
+pub(crate) fn nearest(
     wrong: &str,
     names: impl IntoIterator<Item = &'static str>,
 ) -> Option<&'static str> {

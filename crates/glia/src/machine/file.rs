@@ -10,6 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 
 use glia_abi::arch::Scale;
@@ -95,7 +96,7 @@ enum Engines {
         order_seed: Option<u64>,
     },
     Threaded {
-        threads: Option<u32>,
+        threads: Option<NonZeroU32>,
     },
     Virtual {
         #[serde(default)]
@@ -108,7 +109,7 @@ enum Engines {
 #[serde(deny_unknown_fields)]
 struct Timing {
     latency_ns: u64,
-    bytes_per_us: u64,
+    bytes_per_us: NonZeroU64,
 }
 
 impl MachineConfig {
@@ -116,7 +117,7 @@ impl MachineConfig {
     ///
     /// # Errors
     /// [`MachineFileError`] if it cannot be read or means no machine.
-    pub fn read(path: &Path) -> Result<Self, MachineFileError> {
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, MachineFileError> {
         let mut text = String::new();
         File::open(path)?
             .take(FILE_BYTES_MAX + 1)
@@ -185,7 +186,9 @@ impl Engines {
                 ..config
             },
             Self::Threaded { threads } => config.with_mode(match threads {
-                Some(threads) => SchedMode::Threaded { threads },
+                Some(threads) => SchedMode::Threaded {
+                    threads: threads.get(),
+                },
                 None => SchedMode::THREADED,
             }),
             Self::Virtual { seed, timing } => {
@@ -238,7 +241,7 @@ impl From<Timing> for EngineTiming {
     fn from(timing: Timing) -> Self {
         Self {
             latency_ns: timing.latency_ns,
-            bytes_per_us: timing.bytes_per_us,
+            bytes_per_us: timing.bytes_per_us.get(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::faults::FaultsError;
+use crate::faults::{FaultsError, meant};
 
 use super::reader::LINE_BYTES_MAX;
 
@@ -28,6 +28,14 @@ pub enum Fault {
     /// It is no JSON object of the keys that are allowed.
     #[error("{}", message(.0))]
     Json(#[from] serde_json::Error),
+    /// The file begins with something else.
+    #[error(
+        "no workload: that begins with a line such as {{\"workload\":1,\"machine\":\"trn2\"}}, and this with {begins:?}; a log is read by `glia explain`"
+    )]
+    NoWorkload {
+        /// How it begins.
+        begins: String,
+    },
     /// The first line does not say that this is a workload.
     #[error(
         "a workload begins with a line such as {{\"workload\":1,\"machine\":\"trn2\"}}: no \"workload\" here"
@@ -49,6 +57,18 @@ pub enum Fault {
         what: &'static str,
         /// Which.
         key: &'static str,
+    },
+    /// A key that does not exist.
+    #[error("unknown key \"{key}\"{}; allowed on {what} are {}", meant(*.nearest), allowed.join(", "))]
+    UnknownKey {
+        /// On what.
+        what: &'static str,
+        /// Which.
+        key: String,
+        /// The nearest right one.
+        nearest: Option<&'static str>,
+        /// All right ones.
+        allowed: &'static [&'static str],
     },
     /// A key stands where it means nothing.
     #[error("\"{key}\" means nothing on {what}: allowed are {}", allowed.join(", "))]
@@ -167,8 +187,16 @@ pub enum Fault {
     },
 }
 
-/// What the parser says, without the line of its own count, which is always the first.
+/// What the parser says, without the line of its own count, which is always the first, and with the
+/// ranges of numbers in place of Rust's names for them.
 fn message(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.replace(" at line 1 column ", " at column ")
+    let text = text.replace(" at line 1 column ", " at column ");
+    let ranges = [
+        ("expected u8", "expected a whole number, 0 to 255"),
+        ("expected u32", "expected a whole number, 0 to 4294967295"),
+        ("expected u64", "expected a whole number, 0 to 2^64 - 1"),
+    ];
+    let named = ranges.iter().find(|(name, _)| text.contains(name));
+    named.map_or(text.clone(), |(name, range)| text.replace(name, range))
 }

@@ -2,22 +2,25 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::de::Read;
 
 use super::error::Fault;
 use super::size::{Address, BoundsValue, Size};
 use super::text::{Object, Text};
+use crate::faults::nearest;
 
 macro_rules! fields {
     ($($key:ident: $type:ty,)*) => {
-        /// Every key that a line can have. One that is not here is an error that lists them.
+        /// Every key that a line can have.
         #[derive(Debug, Default)]
         pub(super) struct Fields<'a> {
             $(pub(super) $key: Option<$type>,)*
             /// A bit for each key that is there, by position in [`NAMES`].
             there: u64,
+            /// The first key that is none: which ones may be there depends on the others.
+            stranger: Option<Box<str>>,
         }
 
         /// All keys.
@@ -42,7 +45,10 @@ macro_rules! fields {
                             fields.$key = map.next_value()?;
                             fields.there |= if fields.$key.is_some() { BIT } else { 0 };
                         })*
-                        unknown => return Err(A::Error::unknown_field(unknown, NAMES)),
+                        unknown => {
+                            fields.stranger.get_or_insert_with(|| unknown.into());
+                            let _: IgnoredAny = map.next_value()?;
+                        }
                     }
                 }
                 Ok(())
@@ -181,6 +187,9 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 impl Fields<'_> {
     /// Refuses keys that do not belong on such a line.
     pub(super) fn only(&self, allowed: &Allowed) -> Result<(), Fault> {
+        if let Some(key) = self.stranger(allowed.what, allowed.names) {
+            return Err(key);
+        }
         let stray = self.there & !allowed.there;
         match NAMES.get(stray.trailing_zeros() as usize) {
             None => Ok(()),
@@ -190,6 +199,21 @@ impl Fields<'_> {
                 allowed: allowed.names,
             }),
         }
+    }
+
+    /// The key that is none, where it is not known yet what the line is.
+    pub(super) fn no_strangers(&self) -> Result<(), Fault> {
+        self.stranger("a line", NAMES).map_or(Ok(()), Err)
+    }
+
+    fn stranger(&self, what: &'static str, allowed: &'static [&'static str]) -> Option<Fault> {
+        let key = self.stranger.as_deref()?;
+        Some(Fault::UnknownKey {
+            what,
+            key: key.to_owned(),
+            nearest: nearest(key, allowed.iter().copied()),
+            allowed,
+        })
     }
 }
 

@@ -140,6 +140,14 @@ impl Header {
             let plan = PlanFile::parse(Format::Json, &document.to_string());
             plan.map_err(|error| Fault::Rule(Box::new(error)))
         });
+        let lnc = within("lnc", fields.lnc, 1, LNC_MAX)?;
+        if !lnc.is_power_of_two() {
+            return Err(Fault::Unknown {
+                key: "lnc",
+                found: lnc.to_string(),
+                allowed: "1, 2, 4, 8".to_owned(),
+            });
+        }
         let header = Self {
             model: instead.model.unwrap_or(model),
             devices: within(
@@ -150,7 +158,7 @@ impl Header {
             )?,
             engine: instead.engine.unwrap_or(engine),
             seed: instead.seed.or(fields.seed).unwrap_or(0),
-            lnc: within("lnc", fields.lnc, 1, LNC_MAX)?,
+            lnc,
             contiguous_scratchpad: scratchpad == "contiguous",
             scratchpad_page: PageSize::new(page_bytes).ok_or_else(|| Fault::Unknown {
                 key: "scratchpad_page",

@@ -67,13 +67,24 @@ const ALLOC_FOR_MODEL: Allowed = Allowed::new(
     ],
 );
 
+const ALLOC_OF_HOST: Allowed = Allowed::new(
+    "alloc of host memory",
+    &[
+        "op", "id", "size", "align", "core", "device", "model", "process", "usage", "location",
+        "name", "expect",
+    ],
+);
+
 impl Fields<'_> {
     /// The line as an operation on a machine of `header`, and the status that it expects.
     pub(super) fn step(&self, header: &Header) -> Result<(Op<'_>, NrtStatus), Fault> {
-        let op = self.op.as_deref().ok_or(Fault::Missing {
-            what: "a line",
-            key: "op",
-        })?;
+        let Some(op) = self.op.as_deref() else {
+            self.no_strangers()?;
+            return Err(Fault::Missing {
+                what: "a line",
+                key: "op",
+            });
+        };
         let kind = OpKind::named(op).ok_or_else(|| Fault::Unknown {
             key: "op",
             found: op.to_owned(),
@@ -173,6 +184,9 @@ impl Fields<'_> {
                 });
             }
         };
+        if location == Location::Host {
+            self.only(&ALLOC_OF_HOST)?;
+        }
         Ok(Alloc {
             id: self.id("alloc")?,
             size_bytes: needed("alloc", "size", self.size)?.0,
@@ -228,6 +242,13 @@ impl Fields<'_> {
         let cores = header.model.arch().profile().cores;
         let bit = |&core: &u32| below("cores", Some(core), cores).map(|core| 1 << core);
         let of = |list: &Vec<u32>| {
+            if list.is_empty() {
+                return Err(Fault::Unknown {
+                    key: "cores",
+                    found: "[]".to_owned(),
+                    allowed: format!("lists of 0 to {}, or no such key: the device", cores - 1),
+                });
+            }
             let mut bits = list.iter().map(bit);
             bits.try_fold(0, |map, bit| Ok::<u32, Fault>(map | bit?))
         };

@@ -159,8 +159,15 @@ fn step<T>(
 }
 
 fn first(text: &[u8], instead: &Overrides) -> Result<(Header, Params), Fault> {
+    let text = unmarked(text).trim_ascii();
+    if !text.starts_with(b"{") {
+        let begins = String::from_utf8_lossy(text.get(..40).unwrap_or(text));
+        return Err(Fault::NoWorkload {
+            begins: begins.into_owned(),
+        });
+    }
     let mut fields = Fields::default();
-    fields.read(unmarked(text))?;
+    fields.read(text)?;
     Header::read(fields, instead)
 }
 
@@ -250,8 +257,17 @@ mod tests {
         );
         let misspelt = with("{\"op\":\"alloc\",\"id\":\"a\",\"siz\":1}");
         assert!(
-            misspelt.starts_with("line 2: unknown field `siz`, expected one of `op`, `id`, `size`"),
+            misspelt.starts_with(
+                "line 2: unknown key \"siz\": did you mean `size`?; allowed on alloc are op, id, \
+                 size, align, core"
+            ),
             "{misspelt}"
+        );
+        let nameless = with("{\"opp\":\"alloc\"}");
+        assert!(
+            nameless
+                .starts_with("line 2: unknown key \"opp\": did you mean `op`?; allowed on a line"),
+            "{nameless}"
         );
         assert_eq!(
             with("{\"op\":\"free\",\"id\":\"a\",\"size\":1}"),
@@ -274,6 +290,23 @@ mod tests {
     #[test]
     fn what_is_no_workload_is_told_at_its_first_line() {
         assert!(error("").starts_with("line 1: a workload begins with a line such as"));
+        let log = error("2026-Jan-01 00:00:00.000000  1:1 ERROR  TDRV:log_dev_mem\n");
+        assert!(
+            log.starts_with("line 1: no workload: that begins with"),
+            "{log}"
+        );
+        assert!(
+            log.contains("2026-Jan-01") && log.ends_with("read by `glia explain`"),
+            "{log}"
+        );
+        assert_eq!(
+            error("{\"workload\":1,\"lnc\":3}"),
+            "line 1: unknown lnc \"3\": allowed are 1, 2, 4, 8"
+        );
+        let misspelt = error("{\"workload\":1,\"devcies\":2}");
+        let wanted =
+            "line 1: unknown key \"devcies\": did you mean `devices`?; allowed on the first";
+        assert!(misspelt.starts_with(wanted), "{misspelt}");
         assert!(error("{\"op\":\"free\"}").starts_with("line 1: a workload begins"));
         assert_eq!(
             error("{\"workload\":2}"),

@@ -14,12 +14,32 @@ const FRACTION_DIGITS_MAX: usize = 40;
 
 /// A text that is no size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is no size: write a whole number of bytes, or a number with a unit of B, KiB, MiB, GiB, TiB that makes a whole number of bytes below 2^64"
-)]
+#[error("{text:?} is no size: {why}")]
 pub struct BadSize {
     /// The text.
     pub text: String,
+    /// What is wrong with it.
+    pub why: SizeFault,
+}
+
+/// What is wrong with a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SizeFault {
+    /// It does not begin with a number.
+    #[error("write a whole number of bytes, or a number and a unit: 4096, \"64KiB\", \"1.5GiB\"")]
+    Form,
+    /// Its unit is none.
+    #[error("units are B, KiB, MiB, GiB and TiB, of 1024 each")]
+    Unit,
+    /// It is in the middle of a byte.
+    #[error("that is no whole number of bytes: take a smaller unit")]
+    Fraction,
+    /// It is 2^64 bytes or more.
+    #[error("that is too large: sizes are below 2^64 bytes")]
+    TooLarge,
+    /// It is the name of a parameter, and there are none.
+    #[error("parameters stand for something where the first line declares them under \"params\"")]
+    Parameter,
 }
 
 /// A size in bytes, from a JSON number or string.
@@ -28,35 +48,41 @@ pub(crate) struct Size(pub(crate) u64);
 
 /// The bytes that the text says.
 pub(super) fn parse(text: &str) -> Result<u64, BadSize> {
-    exact(text.trim()).ok_or_else(|| BadSize {
+    exact(text.trim()).map_err(|why| BadSize {
         text: text.chars().take(64).collect(),
+        why,
     })
 }
 
-fn exact(text: &str) -> Option<u64> {
+fn exact(text: &str) -> Result<u64, SizeFault> {
+    if text.starts_with('$') {
+        return Err(SizeFault::Parameter);
+    }
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if number.ends_with('.') || whole.is_empty() || fraction.contains('.') {
+        return Err(SizeFault::Form);
+    }
     let unit = unit.trim_start();
     let shift = match UNITS.iter().find(|(name, _)| *name == unit) {
         Some(&(_, shift)) => shift,
         None if unit.is_empty() => 0,
-        None => return None,
+        None => return Err(SizeFault::Unit),
     };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    if number.ends_with('.') || whole.is_empty() {
-        return None;
-    }
-    let whole_bytes = u128::from(whole.parse::<u64>().ok()?) << shift;
-    let bytes = whole_bytes + fraction_bytes(fraction, shift)?;
-    u64::try_from(bytes).ok()
+    // Digits, so it can only be too large.
+    let whole = whole.parse::<u64>().map_err(|_| SizeFault::TooLarge)?;
+    let fraction_bytes = fraction_bytes(fraction, shift).ok_or(SizeFault::Fraction)?;
+    let bytes = (u128::from(whole) << shift) + fraction_bytes;
+    u64::try_from(bytes).map_err(|_| SizeFault::TooLarge)
 }
 
 /// The bytes of `0.<fraction>` times 2^shift; `None` if they are no whole number.
 fn fraction_bytes(fraction: &str, shift: u32) -> Option<u128> {
     let digits = fraction.trim_end_matches('0');
-    if digits.len() > FRACTION_DIGITS_MAX || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if digits.len() > FRACTION_DIGITS_MAX {
         return None;
     }
     // One bit at a time: doubling the decimal fraction carries the next bit out of it. What is left
@@ -90,6 +116,16 @@ impl<'de> Deserialize<'de> for Size {
                 Ok(Size(bytes))
             }
 
+            /// What JSON has no whole number for: one with a fraction, or of 2^64 and more.
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Size, E> {
+                let why = match number.fract() == 0.0 && number > 0.0 {
+                    true => SizeFault::TooLarge,
+                    false => SizeFault::Form,
+                };
+                let text = number.to_string();
+                Err(E::custom(BadSize { text, why }))
+            }
+
             /// TOML's integers have a sign.
             fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
                 u64::try_from(bytes)
@@ -98,9 +134,7 @@ impl<'de> Deserialize<'de> for Size {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
-                parse(text)
-                    .map(Size)
-                    .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+                parse(text).map(Size).map_err(E::custom)
             }
         }
 
@@ -165,18 +199,25 @@ impl<'de> Deserialize<'de> for BoundsValue {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<BoundsValue, E> {
-                match parse(text) {
-                    Ok(bytes) => self.visit_u64(bytes),
-                    Err(_) => Err(E::invalid_value(Unexpected::Str(text), &self)),
-                }
+                self.visit_u64(parse(text).map_err(E::custom)?)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<BoundsValue, A::Error> {
                 let bounds = LeastMost::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(BoundsValue(Bounds {
-                    least: bounds.least.map_or(0, |least| least.0),
-                    most: bounds.most.map_or(u64::MAX, |most| most.0),
-                }))
+                let (least, most) = match (bounds.least, bounds.most) {
+                    (None, None) => {
+                        return Err(A::Error::custom("bounds need \"least\", \"most\" or both"));
+                    }
+                    (least, most) => (
+                        least.map_or(0, |least| least.0),
+                        most.map_or(u64::MAX, |most| most.0),
+                    ),
+                };
+                if least > most {
+                    let text = format!("nothing is at least {least} and at most {most} bytes");
+                    return Err(A::Error::custom(text));
+                }
+                Ok(BoundsValue(Bounds { least, most }))
             }
         }
 
@@ -208,24 +249,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_number_of_bytes_is_refused() {
+    fn what_is_no_size_is_refused_with_what_is_wrong() {
+        use SizeFault::{Form, Fraction, Parameter, TooLarge, Unit};
         let texts = [
-            "",
-            "KiB",
-            "-1",
-            "1.",
-            ".5KiB",
-            "1.2.3KiB",
-            "0.1KiB",
-            "0.5",
-            "1KB",
-            "1kib",
-            "1e3",
-            "16777216TiB",
-            "18446744073709551616",
+            ("", Form),
+            ("KiB", Form),
+            ("-1", Form),
+            ("1.", Form),
+            (".5KiB", Form),
+            ("1.2.3KiB", Form),
+            ("0.1KiB", Fraction),
+            ("0.5", Fraction),
+            ("1.98GiB", Fraction),
+            ("1KB", Unit),
+            ("1kib", Unit),
+            ("1e3", Unit),
+            ("16777216TiB", TooLarge),
+            ("18446744073709551616", TooLarge),
+            ("$BATCH", Parameter),
         ];
-        for text in texts {
-            assert!(parse(text).is_err(), "{text}");
+        for (text, why) in texts {
+            assert_eq!(parse(text).map_err(|bad| bad.why), Err(why), "{text}");
         }
     }
 
@@ -236,7 +280,15 @@ mod tests {
         assert_eq!(bounds("\"4KiB\"").unwrap(), of(4096, 4096));
         assert_eq!(bounds("{\"most\":7}").unwrap(), of(0, 7));
         assert_eq!(bounds("{\"least\":7}").unwrap(), of(7, u64::MAX));
-        for wrong in ["{\"max\":7}", "[1,2]", "\"4KB\"", "true"] {
+        let wrong = [
+            "{\"max\":7}",
+            "[1,2]",
+            "\"4KB\"",
+            "true",
+            "{}",
+            "{\"least\":5,\"most\":1}",
+        ];
+        for wrong in wrong {
             assert!(bounds(wrong).is_err(), "{wrong}");
         }
     }

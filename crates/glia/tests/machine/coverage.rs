@@ -52,7 +52,7 @@ fn commands_are_counted_by_class_and_by_how_they_were_answered() {
     let report = coverage.report();
     let init = command(&report, ioctl::DEVICE_INIT);
     assert_eq!(init.name, Some("DEVICE_INIT"));
-    assert_eq!((init.classes["built"], init.classes["wrong lane"]), (2, 1));
+    assert_eq!((init.classes["built"], init.classes["wrong_lane"]), (2, 1));
     assert_eq!((init.done, init.errors["EINVAL"]), (2, 1));
     let free = command(&report, ioctl::MEM_FREE);
     assert_eq!((free.done, free.errors["EINVAL"]), (0, 1));

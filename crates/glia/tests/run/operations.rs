@@ -209,10 +209,38 @@ fn a_size_outside_its_bounds_is_told_with_both() {
 fn what_cannot_be_meant_is_refused() {
     let a = r#"{"op":"alloc","id":"a","size":4096}"#;
     let w = r#"{"op":"alloc","id":"w","size":4096,"usage":"weight"}"#;
-    let cases: [(&[&str], &str); 19] = [
+    let cases: [(&[&str], &str); 26] = [
         (
             &[a, r#"{"op":"memset","id":"a","value":256}"#],
-            "line 3: invalid value: integer `256`, expected u8",
+            "line 3: invalid value: integer `256`, expected a whole number, 0 to 255",
+        ),
+        (
+            &[r#"{"op":"alloc","id":"a","size":"1GB"}"#],
+            "line 2: \"1GB\" is no size: units are B, KiB, MiB, GiB and TiB",
+        ),
+        (
+            &[r#"{"op":"alloc","id":"a","size":"1.98GiB"}"#],
+            "line 2: \"1.98GiB\" is no size: that is no whole number of bytes",
+        ),
+        (
+            &[r#"{"op":"alloc","id":"a","size":18446744073709551616}"#],
+            "line 2: \"18446744073709552000\" is no size: that is too large",
+        ),
+        (
+            &[r#"{"op":"alloc","id":"a","size":1,"location":"host","at":"0x5c0000000"}"#],
+            "line 2: \"at\" means nothing on alloc of host memory",
+        ),
+        (
+            &[r#"{"op":"reset","cores":[]}"#],
+            "line 2: unknown cores \"[]\": allowed are lists of 0 to 7",
+        ),
+        (
+            &[r#"{"op":"check","peak":{}}"#],
+            "line 2: bounds need \"least\", \"most\" or both",
+        ),
+        (
+            &[r#"{"op":"check","peak":{"least":5,"most":1}}"#],
+            "line 2: nothing is at least 5 and at most 1 bytes",
         ),
         (
             &[a, r#"{"op":"memset","id":"a","seed":1}"#],

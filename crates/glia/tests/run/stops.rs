@@ -3,7 +3,9 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use glia::play::{Conditions, play_under};
 use serde_json::Value;
 
 #[test]
@@ -45,4 +47,48 @@ fn a_run_that_is_stopped_tells_how_far_it_came_and_leaves_a_recording_that_can_b
     assert_eq!(recorded.lines().count() as u64, operations + 1);
     let again = super::run(&["--json", file.to_str().unwrap()], "");
     assert_eq!(again.code, 0, "{}", again.stderr);
+}
+
+/// A source that is told to stop while it is waited for its next line, or for its end.
+struct Told<'a> {
+    lines: std::vec::IntoIter<&'a str>,
+    left: usize,
+    stop: &'a AtomicBool,
+}
+
+impl std::io::Read for Told<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        if self.left == 0 {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        self.left = self.left.saturating_sub(1);
+        let line = self.lines.next().unwrap_or_default().as_bytes();
+        into[..line.len()].copy_from_slice(line);
+        Ok(line.len())
+    }
+}
+
+#[test]
+fn a_line_that_comes_after_the_stop_is_not_run_and_an_end_is_no_end_of_the_workload() {
+    let lines = [
+        "{\"workload\":1}\n",
+        "{\"op\":\"alloc\",\"id\":\"a\",\"size\":4096}\n",
+        "{\"op\":\"free\",\"id\":\"a\"}\n",
+    ];
+    // Told while it reads the second operation; told while it looks for a third.
+    for (left, done) in [(2, 1), (3, 2)] {
+        let stop = AtomicBool::new(false);
+        let source = Told {
+            lines: lines.to_vec().into_iter(),
+            left,
+            stop: &stop,
+        };
+        let conditions = Conditions {
+            stop: Some(&stop),
+            ..Conditions::default()
+        };
+        let played = play_under(BufReader::new(source), conditions).unwrap();
+        assert_eq!(played.stopped, Some(done + 1));
+        assert_eq!(played.counts.operations(), done);
+    }
 }
