@@ -41,16 +41,15 @@ mod tell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use glia_abi::addr::{BusAddr, access_fits};
-use glia_abi::handle::{Channel, McHandle};
+use glia_abi::handle::Channel;
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
-use slab::Slab;
 
-use crate::dml::{Allocation, Facts};
+use crate::dml::{Allocation, Facts, Live};
 use crate::error::RuntimeError;
 use crate::runtime::OpenDevice;
 
-pub(crate) use allocator::{Allocator, Owner};
+pub(crate) use allocator::{Allocator, Caller, Owner};
 pub(crate) use block::{Block, UsedBlock, fill_mapping};
 pub use gc::GcList;
 
@@ -69,10 +68,13 @@ pub struct AllocSpec<'a> {
     pub channel: Option<Channel>,
     /// What the caller calls it.
     pub hint: Option<&'a str>,
+    /// Where it is asked for, as the caller calls the place; `None` for the line of code that calls
+    /// the runtime.
+    pub site: Option<&'a str>,
 }
 
 impl AllocSpec<'_> {
-    /// HBM of the core's channel, not aligned, without a name.
+    /// HBM of the core's channel, not aligned, without a name, asked for where the runtime is called.
     #[must_use]
     pub const fn device(size_bytes: u64, usage: MemUsage) -> Self {
         Self {
@@ -82,6 +84,7 @@ impl AllocSpec<'_> {
             location: Location::Device,
             channel: None,
             hint: None,
+            site: None,
         }
     }
 }
@@ -94,19 +97,16 @@ pub(crate) struct List {
 
 #[derive(Default)]
 struct Listed {
-    entries: Slab<Entry>,
+    live: Live<Tag>,
     /// How many there ever were.
     serials: u64,
 }
 
-struct Entry {
+struct Tag {
     /// For whoever takes blocks back; it leads nowhere where nobody does.
     block: Weak<Block>,
     /// Its number among all that the list ever had.
     serial: u64,
-    /// The block's own, so that a look at them need not keep it alive.
-    handle: McHandle,
-    facts: Allocation,
 }
 
 impl List {
@@ -122,31 +122,29 @@ impl List {
         let mut listed = self.lock();
         let serial = listed.serials;
         listed.serials += 1;
-        let place = listed.entries.vacant_entry();
-        let block = Arc::new(make(place.key()));
-        place.insert(Entry {
+        let block = Arc::new(make(listed.live.next_place()));
+        let tag = Tag {
             block: match take_back {
                 TakeBack::Yes => Arc::downgrade(&block),
                 TakeBack::No => Weak::new(),
             },
             serial,
-            handle: block.handle,
-            facts: block.facts.clone(),
-        });
+        };
+        listed.live.add(block.handle, &block.facts, tag);
         block
     }
 
     fn forget(&self, key: usize) {
         // Let go behind the lock.
-        let _entry = self.lock().entries.try_remove(key);
+        let _tag = self.lock().live.remove(key);
     }
 
     /// Those that can be taken back, in the order in which they were made.
     fn live(&self) -> Vec<Arc<Block>> {
         let listed = self.lock();
-        let entries = listed.entries.iter();
-        let mut live: Vec<_> = entries
-            .filter_map(|(_, entry)| Some((entry.serial, entry.block.upgrade()?)))
+        let tags = listed.live.tags();
+        let mut live: Vec<_> = tags
+            .filter_map(|tag| Some((tag.serial, tag.block.upgrade()?)))
             .collect();
         drop(listed);
         live.sort_unstable_by_key(|(serial, _)| *serial);
@@ -156,9 +154,7 @@ impl List {
     /// How many there are, and their bytes.
     fn count(&self) -> (usize, u64) {
         let listed = self.lock();
-        let entries = listed.entries.iter();
-        let sizes = entries.map(|(_, entry)| entry.facts.allocated_bytes);
-        (listed.entries.len(), sizes.fold(0, u64::saturating_add))
+        (listed.live.len(), listed.live.allocated_bytes())
     }
 
     fn lock(&self) -> MutexGuard<'_, Listed> {
@@ -191,14 +187,12 @@ impl Lists {
     fn facts(&self, location: Location) -> Facts {
         // No list is looked at under the lock of another, nor under this one.
         let lists = self.lock().clone();
-        Facts::new(|each| {
-            for list in lists {
-                let listed = list.lock();
-                let entries = listed.entries.iter().map(|(_, entry)| entry);
-                let there = entries.filter(|entry| entry.facts.location == location);
-                there.for_each(|entry| each(entry.handle, &entry.facts));
-            }
-        })
+        let mut facts = Facts::default();
+        for list in lists {
+            facts.add(&list.lock().live, location);
+        }
+        facts.sort();
+        facts
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<List>>> {

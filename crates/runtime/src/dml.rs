@@ -57,7 +57,7 @@ pub(crate) use line::Level;
 pub use line::{Log, LogContext};
 pub use metrics::{CoreMetrics, Counters, MemoryMetrics};
 pub use model::ModelReport;
-pub(crate) use packed::Facts;
+pub(crate) use packed::{Facts, Live};
 pub(crate) use report::host_failure;
 pub use report::{OomReport, ReportProfile};
 pub use site::Site;

@@ -1,5 +1,6 @@
 //! Loaded models: a name, what they have allocated, and what they have reserved of the scratchpad.
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use glia_abi::addr::BusAddr;
@@ -31,9 +32,11 @@ impl Model {
     ///
     /// # Errors
     /// As [`Runtime::allocate`].
+    #[track_caller]
     pub fn allocate(&self, spec: &AllocSpec<'_>) -> Result<Dmem, RuntimeError> {
+        let caller = Location::caller();
         self.allocator.device().session.gate()?;
-        self.allocator.allocate(spec)
+        self.allocator.allocate(spec, caller)
     }
 
     /// What it owns, and what its core holds.
@@ -55,12 +58,16 @@ impl Model {
     /// # Errors
     /// [`RuntimeError::ScratchpadCeiling`] and [`RuntimeError::ScratchpadPages`] if there cannot be
     /// so much; as [`Runtime::allocate`] for a page or a private block; then nothing is reserved.
+    #[track_caller]
     pub fn reserve_scratchpad(
         &self,
         variables: &[ScratchVariable],
     ) -> Result<Vec<ScratchPlace>, RuntimeError> {
+        let caller = Location::caller();
         self.allocator.device().session.gate()?;
-        let (reservation, places) = self.scratchpad.reserve(&self.allocator, variables)?;
+        let (reservation, places) = self
+            .scratchpad
+            .reserve(&self.allocator, variables, caller)?;
         let reservations = self.reservations.lock();
         let mut reservations = reservations.unwrap_or_else(PoisonError::into_inner);
         reservations.push(reservation);

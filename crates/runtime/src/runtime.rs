@@ -10,6 +10,7 @@
 //! **Who owns what.** A device is closed when the runtime and every allocation on it are dropped;
 //! an allocation that outlives the runtime is named in the log.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -365,8 +366,10 @@ impl Runtime {
     /// # Errors
     /// [`RuntimeError::DeviceMemory`] and [`RuntimeError::HostMemory`] if there is no room; the
     /// others if the request is wrong or the driver fails.
+    #[track_caller]
     pub fn allocate(&self, core: Core, spec: &AllocSpec<'_>) -> Result<Dmem, RuntimeError> {
-        self.global(core)?.allocate(spec)
+        let caller = Location::caller();
+        self.global(core)?.allocate(spec, caller)
     }
 
     /// Loads a model, which is to say: gives it a name and an allocator.

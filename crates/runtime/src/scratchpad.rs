@@ -38,7 +38,7 @@ use glia_abi::mem_usage::MemUsage;
 use glia_abi::sched::SleepLock;
 
 use crate::config::PageSize;
-use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
+use crate::dmem::{AllocSpec, Allocator, Caller, Dmem, Owner};
 use crate::dml::Level;
 use crate::error::RuntimeError;
 use crate::explanation::Explanation;
@@ -174,14 +174,15 @@ impl Scratchpad {
         self: &Arc<Self>,
         model: &Allocator,
         variables: &[ScratchVariable],
+        caller: Caller,
     ) -> Result<(Reservation, Vec<ScratchPlace>), RuntimeError> {
         let plan = Plan::new(variables, self.page_size_bytes, self.is_contiguous)?;
         let needed = self.page_count(&plan)?;
         let mut pages = self.pages.lock(self.device().ndl.sched());
         let oversized_bytes = plan.largest_oversized_bytes();
         pages.largest_oversized_bytes = pages.largest_oversized_bytes.max(oversized_bytes);
-        let grown = self.grow(&mut pages, needed, plan.shared_bytes);
-        let placed = grown.and_then(|()| place(model, &plan));
+        let grown = self.grow(&mut pages, needed, plan.shared_bytes, caller);
+        let placed = grown.and_then(|()| place(model, &plan, caller));
         let places = placed.inspect_err(|_| pages.trim())?;
         for page in pages.list.iter_mut().take(needed) {
             page.refs += 1;
@@ -209,15 +210,24 @@ impl Scratchpad {
     }
 
     /// Takes pages until there are as many as needed. On failure it leaves those that it has got.
-    fn grow(&self, pages: &mut Pages, needed: usize, need_bytes: u64) -> Result<(), RuntimeError> {
+    fn grow(
+        &self,
+        pages: &mut Pages,
+        needed: usize,
+        need_bytes: u64,
+        caller: Caller,
+    ) -> Result<(), RuntimeError> {
         while pages.list.len() < needed {
             let memory = match self.is_contiguous {
-                true => self.next_page(&pages.list, need_bytes)?,
-                false => self.allocator.allocate(&AllocSpec {
-                    align_bytes: PAGE_ALIGN_BYTES,
-                    hint: Some(HINT),
-                    ..AllocSpec::device(self.page_size_bytes, MemUsage::Scratchpad)
-                })?,
+                true => self.next_page(&pages.list, need_bytes, caller)?,
+                false => {
+                    let page = AllocSpec {
+                        align_bytes: PAGE_ALIGN_BYTES,
+                        hint: Some(HINT),
+                        ..AllocSpec::device(self.page_size_bytes, MemUsage::Scratchpad)
+                    };
+                    self.allocator.allocate(&page, caller)?
+                }
             };
             if !memory.pa().get().is_multiple_of(PAGE_SIZE_BYTES) {
                 return Err(self.misplaced(&memory));
@@ -229,7 +239,12 @@ impl Scratchpad {
 
     /// The page below the last one. Want of memory is a ceiling: it is logged, and the model that
     /// needs more fails.
-    fn next_page(&self, pages: &[Page], need_bytes: u64) -> Result<Dmem, RuntimeError> {
+    fn next_page(
+        &self,
+        pages: &[Page],
+        need_bytes: u64,
+        caller: Caller,
+    ) -> Result<Dmem, RuntimeError> {
         let have_bytes = self.page_size_bytes * pages.len() as u64;
         let ceiling = |explanation| RuntimeError::ScratchpadCeiling {
             device: self.device().ndl.id(),
@@ -238,9 +253,9 @@ impl Scratchpad {
             have_bytes,
             explanation,
         };
-        let page = self
-            .allocator
-            .allocate_scratchpad_page(self.page_size_bytes, HINT, ceiling);
+        let page =
+            self.allocator
+                .allocate_scratchpad_page(self.page_size_bytes, HINT, caller, ceiling);
         let memory = page.inspect_err(|error| {
             if matches!(error, RuntimeError::ScratchpadCeiling { .. }) {
                 let message = format!("The contiguous scratchpad ends at {have_bytes} bytes");
@@ -292,7 +307,11 @@ impl Scratchpad {
 }
 
 /// Private blocks for what does not fit the shared range.
-fn place(model: &Allocator, plan: &Plan) -> Result<Vec<ScratchPlace>, RuntimeError> {
+fn place(
+    model: &Allocator,
+    plan: &Plan,
+    caller: Caller,
+) -> Result<Vec<ScratchPlace>, RuntimeError> {
     let places = plan.variables.iter().map(|(variable, is_private)| {
         if !is_private {
             return Ok(ScratchPlace::Shared);
@@ -301,7 +320,7 @@ fn place(model: &Allocator, plan: &Plan) -> Result<Vec<ScratchPlace>, RuntimeErr
             hint: Some(HINT),
             ..AllocSpec::device(variable.size_bytes, MemUsage::ScratchpadNotShared)
         };
-        model.allocate(&spec).map(ScratchPlace::Private)
+        model.allocate(&spec, caller).map(ScratchPlace::Private)
     });
     places.collect()
 }

@@ -36,7 +36,7 @@ use glia_abi::nrt::NrtStatus;
 use glia_abi::sched::Micros;
 use glia_abi::transport::Mapping;
 
-use crate::dmem::{AllocSpec, Allocator, Block, Dmem, UsedBlock};
+use crate::dmem::{AllocSpec, Allocator, Block, Caller, Dmem, UsedBlock};
 use crate::dml::Level;
 use crate::error::{Hbm, RuntimeError};
 use crate::runtime::{Core, Runtime, Session};
@@ -109,6 +109,7 @@ impl Tensor {
     /// # Errors
     /// [`RuntimeError::HostTensor`] on a generation without them; otherwise as
     /// [`Runtime::allocate`].
+    #[track_caller]
     pub fn allocate(
         runtime: &Runtime,
         core: Core,
@@ -116,6 +117,24 @@ impl Tensor {
         size_bytes: u64,
         name: &str,
     ) -> Result<Self, RuntimeError> {
+        Self::allocate_at(runtime, core, placement, size_bytes, name, None)
+    }
+
+    /// The same for a place in a program that the caller has a name for, as
+    /// [`AllocSpec::site`]; `None` for the line of code that calls this.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    #[track_caller]
+    pub fn allocate_at(
+        runtime: &Runtime,
+        core: Core,
+        placement: Placement,
+        size_bytes: u64,
+        name: &str,
+        site: Option<&str>,
+    ) -> Result<Self, RuntimeError> {
+        let caller = std::panic::Location::caller();
         let allocator = runtime.global(core)?;
         let session = runtime.session();
         let start = || TensorAllocateStart {
@@ -133,7 +152,7 @@ impl Tensor {
         let memory = session.traced(
             TraceId::TensorAllocate,
             start,
-            || Self::allocate_memory(allocator, placement, size_bytes, name),
+            || Self::allocate_memory(allocator, placement, size_bytes, name, (site, caller)),
             stop,
         )?;
         let storage = Storage::new(session, Memory::Allocated(memory));
@@ -145,6 +164,7 @@ impl Tensor {
         placement: Placement,
         size_bytes: u64,
         name: &str,
+        (site, caller): (Option<&str>, Caller),
     ) -> Result<Dmem, RuntimeError> {
         let device = allocator.device();
         let spec = AllocSpec {
@@ -153,6 +173,7 @@ impl Tensor {
                 Placement::Host => Location::Host,
             },
             hint: (!name.is_empty()).then_some(name),
+            site,
             ..AllocSpec::device(size_bytes, MemUsage::Tensor)
         };
         let label = spec.hint.unwrap_or("UNNAMED");
@@ -168,7 +189,7 @@ impl Tensor {
                 device.session.log(Level::Warn, "tensor_allocate", &message);
             }
         }
-        allocator.allocate(&spec).inspect_err(|_| {
+        allocator.allocate(&spec, caller).inspect_err(|_| {
             let place = match placement {
                 Placement::Device => "DEVICE",
                 Placement::Host => "HOST",

@@ -14,11 +14,14 @@ use glia_abi::usage::Category;
 
 use super::block::Block;
 use super::{AllocSpec, Dmem, List, TakeBack};
-use crate::dml::{Action, Allocation, Level, LogContext, ModelId, OomReport, host_failure};
+use crate::dml::{Action, Allocation, Level, LogContext, ModelId, OomReport, Site, host_failure};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Request};
 use crate::ndl::{ChunkSpec, NdlError};
 use crate::runtime::OpenDevice;
+
+/// The line of code that has called the runtime.
+pub(crate) type Caller = &'static std::panic::Location<'static>;
 
 /// With whom an allocator lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +79,7 @@ impl Allocator {
         &self,
         size_bytes: u64,
         hint: &str,
+        caller: Caller,
         ceiling: impl FnOnce(Option<Box<Explanation>>) -> RuntimeError,
     ) -> Result<Dmem, RuntimeError> {
         let spec = AllocSpec {
@@ -86,7 +90,7 @@ impl Allocator {
         let category = Category::CONTIGUOUS_SCRATCHPAD_DEVICE;
         let allocated = self.traced(&spec, channel, || {
             match self.try_ask(&spec, channel, category) {
-                Ok(given) => Ok(self.enter(&spec, channel, given)),
+                Ok(given) => Ok(self.enter(&spec, channel, given, caller)),
                 Err(error) if error.errno() == Some(Errno::ENOMEM) => {
                     let want = self.want(&spec, &spec, channel, true);
                     Err(ceiling(self.device.explain_bank(want).map(Box::new)))
@@ -97,9 +101,13 @@ impl Allocator {
         allocated.map_err(|error| self.refuse(&spec, error))
     }
 
-    pub(crate) fn allocate(&self, spec: &AllocSpec<'_>) -> Result<Dmem, RuntimeError> {
+    pub(crate) fn allocate(
+        &self,
+        spec: &AllocSpec<'_>,
+        caller: Caller,
+    ) -> Result<Dmem, RuntimeError> {
         let channel = self.channel(spec);
-        let allocated = self.try_allocate(spec, channel);
+        let allocated = self.try_allocate(spec, channel, caller);
         allocated.inspect_err(|error| self.tell_failed(spec, channel, error))
     }
 
@@ -115,7 +123,12 @@ impl Allocator {
         spec.channel.unwrap_or(profile.default_channel(self.core))
     }
 
-    fn try_allocate(&self, spec: &AllocSpec<'_>, channel: Channel) -> Result<Dmem, RuntimeError> {
+    fn try_allocate(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        caller: Caller,
+    ) -> Result<Dmem, RuntimeError> {
         let ndl = &self.device.ndl;
         let channels = ndl.profile().region_bases.len();
         if channel.index() >= channels {
@@ -134,7 +147,7 @@ impl Allocator {
         };
         self.traced(spec, channel, || {
             let given = self.place(spec, channel, category)?;
-            Ok(self.enter(spec, channel, given))
+            Ok(self.enter(spec, channel, given, caller))
         })
     }
 
@@ -304,7 +317,7 @@ impl Allocator {
     }
 
     /// Keeps the books, and lists the allocation.
-    fn enter(&self, spec: &AllocSpec<'_>, channel: Channel, given: Given) -> Dmem {
+    fn enter(&self, spec: &AllocSpec<'_>, channel: Channel, given: Given, caller: Caller) -> Dmem {
         let facts = Allocation {
             size_bytes: spec.size_bytes,
             allocated_bytes: given.asked_bytes,
@@ -319,7 +332,10 @@ impl Allocator {
                 Owner::Model { id, .. } => Some(id),
             },
             hint: spec.hint.map(Arc::from),
-            site: None,
+            site: Some(match spec.site {
+                Some(name) => Site::Named(name.into()),
+                None => Site::Code(caller),
+            }),
         };
         self.device.dml.record(Action::Alloc, &facts);
         let take_back = match self.owner {

@@ -81,7 +81,7 @@ impl Session {
             false => {
                 let own = Own {
                     process: config.process,
-                    blocks: Facts::none(),
+                    blocks: Facts::default(),
                 };
                 Explanation::of_host(device, COPY_BUFFER_SIZE_BYTES, &snapshot, &own)
             }

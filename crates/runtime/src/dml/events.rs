@@ -166,7 +166,7 @@ impl EventRing {
                 true => Action::Free,
                 false => Action::Alloc,
             },
-            allocation: facts.unpack(odd, &self.labels),
+            allocation: facts.unpack(odd, self.labels.get(facts.label)),
             channel_bytes: is_counted.then_some(kept.channel_bytes),
         }
     }

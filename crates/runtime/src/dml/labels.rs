@@ -18,6 +18,28 @@ use super::site::Site;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LabelId(u32);
 
+impl LabelId {
+    /// Its place among all labels.
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Its number where so many others come before it.
+    pub(super) fn after(self, others: usize) -> Self {
+        // LIMIT: so many labels would take more memory than there is.
+        let others = u32::try_from(others).unwrap_or(u32::MAX);
+        Self(self.0.saturating_add(others))
+    }
+}
+
+/// What a label says.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Words {
+    pub(super) model: Option<ModelId>,
+    pub(super) hint: Option<Arc<str>>,
+    pub(super) site: Option<Site>,
+}
+
 /// Lent for a look-up, or kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Label<'a> {
@@ -32,6 +54,14 @@ impl<'a> Label<'a> {
             model: allocation.model,
             hint: allocation.hint.as_ref().map(Cow::Borrowed),
             site: allocation.site.as_ref().map(Cow::Borrowed),
+        }
+    }
+
+    fn words(&self) -> Words {
+        Words {
+            model: self.model,
+            hint: self.hint.as_deref().cloned(),
+            site: self.site.as_deref().cloned(),
         }
     }
 
@@ -124,15 +154,23 @@ impl Labels {
         }
     }
 
-    /// Model, hint and site of a label.
-    pub(super) fn get(
-        &self,
-        LabelId(number): LabelId,
-    ) -> (Option<ModelId>, Option<Arc<str>>, Option<Site>) {
-        let kept = self.kept.get(number as usize);
-        let label = kept.map(|kept| kept.label.clone()).unwrap_or_default();
-        let hint = label.hint.map(Cow::into_owned);
-        (label.model, hint, label.site.map(Cow::into_owned))
+    /// What a label says.
+    pub(super) fn get(&self, label: LabelId) -> Words {
+        let kept = self.kept.get(label.index());
+        kept.map_or_else(Words::default, |kept| kept.label.words())
+    }
+
+    /// What each says, by number.
+    pub(super) fn all(&self) -> impl Iterator<Item = Words> {
+        let behind = self
+            .kept
+            .iter()
+            .next_back()
+            .map_or(0, |(number, _)| number + 1);
+        (0..behind).map(|number| {
+            let kept = self.kept.get(number);
+            kept.map_or_else(Words::default, |kept| kept.label.words())
+        })
     }
 
     /// How many there are.

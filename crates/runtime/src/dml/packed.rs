@@ -10,8 +10,9 @@ use glia_abi::addr::BusAddr;
 use glia_abi::handle::{Channel, CoreId, McHandle};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
+use slab::Slab;
 
-use super::labels::{LabelId, Labels};
+use super::labels::{LabelId, Labels, Words};
 use super::ledger::Allocation;
 
 /// An allocation's facts as they are kept.
@@ -90,9 +91,8 @@ impl Packed {
         }
     }
 
-    /// The facts again, with what there was no room for.
-    pub(super) fn unpack(&self, odd: Option<Odd>, labels: &Labels) -> Allocation {
-        let (model, hint, site) = labels.get(self.label);
+    /// The facts again, with what there was no room for, and what the label says.
+    pub(super) fn unpack(&self, odd: Option<Odd>, words: Words) -> Allocation {
         let rest = odd.unwrap_or_else(|| self.plain());
         let usages = MemUsage::ALL.get(usize::from(self.usage));
         Allocation {
@@ -100,26 +100,110 @@ impl Packed {
             allocated_bytes: rest.allocated_bytes,
             pa: self.pa,
             align_offset_bytes: rest.align_offset_bytes,
-            location: match self.has(Self::HOST) {
-                true => Location::Host,
-                false => Location::Device,
-            },
+            location: self.location(),
             usage: usages.copied().unwrap_or(MemUsage::Generic),
             core: rest.core,
             channel: rest.channel,
-            model,
-            hint,
-            site,
+            model: words.model,
+            hint: words.hint,
+            site: words.site,
+        }
+    }
+
+    fn location(&self) -> Location {
+        match self.has(Self::HOST) {
+            true => Location::Host,
+            false => Location::Device,
         }
     }
 }
 
+/// Live allocations, each with its handle and something of whoever keeps them.
+#[derive(Debug)]
+pub(crate) struct Live<T> {
+    entries: Slab<Entry<T>>,
+    /// By place.
+    odd: BTreeMap<usize, Odd>,
+    labels: Labels,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    tag: T,
+    handle: McHandle,
+    packed: Packed,
+}
+
+impl<T> Default for Live<T> {
+    fn default() -> Self {
+        Self {
+            entries: Slab::new(),
+            odd: BTreeMap::new(),
+            labels: Labels::new(),
+        }
+    }
+}
+
+impl<T> Live<T> {
+    /// The place of the next one.
+    pub(crate) fn next_place(&self) -> usize {
+        self.entries.vacant_key()
+    }
+
+    /// Adds one, at the next place.
+    pub(crate) fn add(&mut self, handle: McHandle, allocation: &Allocation, tag: T) {
+        let label = self.labels.take(allocation);
+        let (packed, odd) = Packed::new(allocation, label);
+        let place = self.entries.insert(Entry {
+            tag,
+            handle,
+            packed,
+        });
+        self.odd.extend(odd.map(|odd| (place, odd)));
+    }
+
+    /// Takes one off.
+    pub(crate) fn remove(&mut self, place: usize) -> Option<T> {
+        let entry = self.entries.try_remove(place)?;
+        self.labels.give_back(entry.packed.label);
+        if entry.packed.is_odd() {
+            self.odd.remove(&place);
+        }
+        Some(entry.tag)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What is kept with each.
+    pub(crate) fn tags(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().map(|(_, entry)| &entry.tag)
+    }
+
+    /// Bytes that the driver was asked for.
+    pub(crate) fn allocated_bytes(&self) -> u64 {
+        let sizes = self.entries.iter().map(|(place, entry)| {
+            let odd = self.odd(place, entry);
+            odd.unwrap_or_else(|| entry.packed.plain()).allocated_bytes
+        });
+        sizes.fold(0, u64::saturating_add)
+    }
+
+    fn odd(&self, place: usize, entry: &Entry<T>) -> Option<Odd> {
+        let odd = entry.packed.is_odd().then(|| self.odd.get(&place));
+        odd.flatten().copied()
+    }
+}
+
 /// Allocations at one moment, by address and handle.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     sorted: Vec<Fact>,
     odd: BTreeMap<Key, Odd>,
-    labels: Labels,
+    /// By number of a label.
+    words: Vec<Words>,
 }
 
 type Key = (BusAddr, McHandle);
@@ -139,27 +223,32 @@ impl Fact {
 }
 
 impl Facts {
-    /// Those that `each` tells, in whatever order.
-    pub(crate) fn new(each: impl FnOnce(&mut dyn FnMut(McHandle, &Allocation))) -> Self {
-        let mut facts = Self {
-            sorted: Vec::new(),
-            odd: BTreeMap::new(),
-            labels: Labels::new(),
-        };
-        each(&mut |handle, allocation| {
-            let label = facts.labels.take(allocation);
-            let (packed, odd) = Packed::new(allocation, label);
-            let fact = Fact { handle, packed };
-            facts.sorted.push(fact);
-            facts.odd.extend(odd.map(|odd| (fact.key(), odd)));
-        });
-        facts.sorted.sort_unstable_by_key(Fact::key);
-        facts
+    /// Adds those at a location. They can be found after [`sort`](Self::sort).
+    pub(crate) fn add<T>(&mut self, live: &Live<T>, location: Location) {
+        // The labels follow those that are there.
+        let before = self.words.len();
+        self.words.extend(live.labels.all());
+        self.sorted.reserve(live.len());
+        for (place, entry) in &live.entries {
+            let mut packed = entry.packed;
+            if packed.location() != location {
+                continue;
+            }
+            packed.label = packed.label.after(before);
+            let fact = Fact {
+                handle: entry.handle,
+                packed,
+            };
+            self.sorted.push(fact);
+            let odd = live.odd(place, entry);
+            self.odd.extend(odd.map(|odd| (fact.key(), odd)));
+        }
     }
 
-    /// No allocations.
-    pub(crate) fn none() -> Self {
-        Self::new(|_| {})
+    /// Puts them in order.
+    pub(crate) fn sort(&mut self) {
+        // Most are in order: this sort finds runs.
+        self.sorted.sort_by_key(Fact::key);
     }
 
     fn position(&self, key: Key) -> Option<&Fact> {
@@ -175,7 +264,9 @@ impl Facts {
     /// The one at this address with this handle.
     pub(crate) fn find(&self, at: BusAddr, handle: McHandle) -> Option<Allocation> {
         let fact = self.position((at, handle))?;
-        Some(fact.packed.unpack(self.odd(fact), &self.labels))
+        let words = self.words.get(fact.packed.label.index());
+        let words = words.cloned().unwrap_or_default();
+        Some(fact.packed.unpack(self.odd(fact), words))
     }
 
     fn odd(&self, fact: &Fact) -> Option<Odd> {
@@ -224,10 +315,15 @@ mod tests {
     #[test]
     fn an_allocation_is_found_by_address_and_handle_and_is_whole() {
         let (low, high) = (at(4096, 0), at(8192, 64));
-        let mut facts = Facts::new(|each| {
-            each(handle(2), &high);
-            each(handle(1), &low);
-        });
+        let (mut one, mut other) = (Live::default(), Live::default());
+        one.add(handle(3), &at(12_288, 0), ());
+        one.add(handle(2), &high, ());
+        other.add(handle(1), &low, ());
+        one.remove(0);
+        let mut facts = Facts::default();
+        facts.add(&one, Location::Device);
+        facts.add(&other, Location::Device);
+        facts.sort();
         assert_eq!(facts.find(low.pa, handle(1)), Some(low.clone()));
         assert_eq!(facts.find(high.pa, handle(2)), Some(high.clone()));
         // Another has the address now.
@@ -239,5 +335,31 @@ mod tests {
         facts.keep([0, 8192, 9000].map(BusAddr::new).into_iter());
         assert!(!facts.has(low.pa, handle(1)));
         assert_eq!(facts.find(high.pa, handle(2)), Some(high));
+
+        let mut on_host = Facts::default();
+        on_host.add(&one, Location::Host);
+        assert_eq!(on_host.sizes().count(), 0);
+    }
+
+    #[test]
+    fn live_allocations_leave_nothing_behind() {
+        let mut live = Live::default();
+        for turn in 0..3 {
+            let places = [(1, 0), (2, 64), (3, 0)].map(|(number, padding_bytes)| {
+                let place = live.next_place();
+                live.add(
+                    handle(number),
+                    &at(4096 * u64::from(number), padding_bytes),
+                    number,
+                );
+                place
+            });
+            assert_eq!((live.len(), live.allocated_bytes()), (3, 364));
+            assert_eq!(live.tags().count(), 3);
+            let tags = places.map(|place| live.remove(place));
+            assert_eq!(tags, [Some(1), Some(2), Some(3)], "turn {turn}");
+            assert_eq!((live.len(), live.odd.len(), live.labels.len()), (0, 0, 0));
+        }
+        assert_eq!(live.remove(0), None);
     }
 }

@@ -12,7 +12,7 @@ use glia_abi::usage::Category;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dml::{Allocation, Facts, ModelId};
+use crate::dml::{Allocation, Facts, Live, ModelId};
 
 const THIS: Pid = Pid::new(7);
 const OTHER: Pid = Pid::new(8);
@@ -116,11 +116,14 @@ fn request(pages: u64, align_bytes: u64) -> Request {
 }
 
 fn facts(blocks: &[(McHandle, Allocation)]) -> Facts {
-    Facts::new(|each| {
-        blocks
-            .iter()
-            .for_each(|(handle, block)| each(*handle, block))
-    })
+    let mut live = Live::default();
+    for (handle, block) in blocks {
+        live.add(*handle, block, ());
+    }
+    let mut facts = Facts::default();
+    facts.add(&live, Location::Device);
+    facts.sort();
+    facts
 }
 
 fn explained_by(
@@ -403,7 +406,7 @@ fn host_memory_handles_and_slots_have_their_own_words() {
     snapshot.process_limit = 1;
     let own = Own {
         process: Some(THIS),
-        blocks: Facts::none(),
+        blocks: Facts::default(),
     };
     let device = DeviceId::new(3);
     let host = Explanation::of_host(device, 1 << 30, &snapshot, &own);

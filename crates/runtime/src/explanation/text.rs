@@ -262,7 +262,7 @@ impl BankExplanation {
             }
         }
         if let Some(site) = &block.site {
-            words += &format!(", from {}", quoted(site));
+            words += &format!(", from {}", quoted_end(site));
         }
         words
             + &match block.allocations_since {
@@ -527,6 +527,15 @@ fn quoted(name: &str) -> String {
             format!("\"{cut}…\"")
         }
         false => format!("\"{escaped}\""),
+    }
+}
+
+/// The same for a place in a program, of which the end says most.
+fn quoted_end(site: &str) -> String {
+    let escaped: Vec<char> = site.escape_debug().collect();
+    match escaped.len().checked_sub(NAME_CHARS_MAX) {
+        None | Some(0) => format!("\"{}\"", escaped.into_iter().collect::<String>()),
+        Some(over) => format!("\"…{}\"", escaped[over..].iter().collect::<String>()),
     }
 }
 

@@ -17,5 +17,7 @@ mod fake;
 mod ledger;
 mod reports;
 mod scratchpads;
+mod sites;
 mod tensors;
 mod traces;
+mod views;

@@ -18,9 +18,11 @@ impl Player {
     /// Takes memory the way a program would, or its model.
     fn take(
         program: &Program,
+        line: u64,
         alloc: &Alloc<'_>,
         owner: Option<&Model>,
     ) -> Result<Memory, RuntimeError> {
+        let site = format!("line {line}");
         let core = Core {
             device: alloc.device,
             core: alloc.core,
@@ -29,7 +31,8 @@ impl Player {
         let is_tensor = alloc.usage == MemUsage::Tensor && alloc.align_bytes == 0;
         if is_device && is_tensor && owner.is_none() {
             let (place, bytes) = (Placement::Device, alloc.size_bytes);
-            let tensor = Tensor::allocate(&program.runtime, core, place, bytes, alloc.name)?;
+            let (runtime, name) = (&program.runtime, alloc.name);
+            let tensor = Tensor::allocate_at(runtime, core, place, bytes, name, Some(&site))?;
             return Ok(Memory::Tensor(tensor));
         }
         let spec = AllocSpec {
@@ -39,6 +42,7 @@ impl Player {
             location: alloc.location,
             channel: None,
             hint: Some(alloc.name),
+            site: Some(&site),
         };
         let block = match owner {
             Some(model) => model.allocate(&spec),
@@ -55,7 +59,7 @@ impl Player {
             Some(owner) => (owner.program, &self.programs[owner.program]),
             None => self.program(alloc.process)?,
         };
-        let memory = match Self::take(program, alloc, owner.map(|loaded| &loaded.model)) {
+        let memory = match Self::take(program, line, alloc, owner.map(|loaded| &loaded.model)) {
             Ok(memory) => memory,
             Err(error) => return Ok(Err(error.into())),
         };
