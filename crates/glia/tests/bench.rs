@@ -1,4 +1,4 @@
-//! `glia bench pool`, `handles` and `copy` as a user sees them. What things cost is not
+//! `glia bench pool`, `handles`, `copy` and `runtime` as a user sees them. What things cost is not
 //! asserted: that depends on the machine and on who else is on it.
 
 #![expect(
@@ -200,4 +200,50 @@ fn the_table_of_copies_holds_the_modes_that_were_asked_for() {
     assert!(!text.contains("| h2d_"), "{text}");
     assert!(text.contains("A QUICK RUN"), "{text}");
     bench(&["copy", "--mode", "h3d"]).assert().code(2);
+}
+
+/// Every case of `bench runtime`, and what runs beside it.
+const RUNTIME_CASES: [(&str, Option<&str>); 12] = [
+    ("ioctl_nothing", None),
+    ("ioctl_copy_64", Some("op layer")),
+    ("dmem_pair_4k", None),
+    ("dml_pair", None),
+    ("dmem_pair_4k_1m_live", None),
+    ("dmem_replace_4k_1m_live", None),
+    ("write_4k", Some("memcpy")),
+    ("read_4k", None),
+    ("write_batch_256x4k", Some("memcpy")),
+    ("write_64m", Some("memcpy")),
+    ("read_64m", Some("memcpy")),
+    ("explanation_100k", None),
+];
+
+#[test]
+fn json_of_the_runtime_has_every_case_its_peer_and_exactly_the_agreed_keys() {
+    let rows = rows(&["runtime", "--quick", "--json"]);
+    let cases = rows
+        .iter()
+        .map(|row| (row["case"].as_str().unwrap(), row["peer"].as_str()));
+    assert_eq!(cases.collect::<Vec<_>>(), RUNTIME_CASES);
+    for row in &rows {
+        let mut keys: Vec<_> = row.as_object().unwrap().keys().collect();
+        keys.sort_unstable();
+        let wanted = [
+            "bar_extra_ns",
+            "bar_ns",
+            "bar_ratio",
+            "case",
+            "glia_ns",
+            "peer",
+            "peer_ns",
+            "ratio",
+        ];
+        assert_eq!(keys, wanted);
+        assert!(row["glia_ns"].as_f64().unwrap() > 0.0, "{row}");
+        let has_peer = row["peer"].is_string();
+        assert_eq!(
+            (row["peer_ns"].is_number(), row["ratio"].is_number()),
+            (has_peer, has_peer)
+        );
+    }
 }

@@ -205,6 +205,35 @@ fn pieces_of_enough_bytes_are_fragmentation_and_the_neighbour_is_named() {
 }
 
 #[test]
+fn a_block_to_free_is_named_with_the_line_that_asked_for_it() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let runtime = open(&machine, THIS);
+    let first = take(&runtime, 5 * MIB);
+    let line = line!() + 1;
+    let _here = runtime.allocate(core(0), &spec(2 * MIB, 0)).unwrap();
+    let named = AllocSpec {
+        site: Some("decoder.py:88"),
+        ..spec(4 * MIB, 0)
+    };
+    let _named = runtime.allocate(core(0), &named).unwrap();
+    drop(first);
+
+    let site = |error: &RuntimeError| -> String {
+        let block = bank(error).opening.as_ref().unwrap().blocks.iter().next();
+        block.unwrap().site.unwrap().to_string()
+    };
+    let error = refused(&runtime, &spec(7 * MIB, 0));
+    let place = format!("{}:{line}:", file!());
+    assert!(site(&error).starts_with(&place), "{}", site(&error));
+    let words = error.explanation().unwrap().words();
+    assert!(words.contains(&format!(", from \"{place}")), "{words}");
+    // More than the two can be had by freeing both.
+    let error = refused(&runtime, &spec(11 * MIB, 0));
+    let words = error.explanation().unwrap().words();
+    assert!(words.contains(", from \"decoder.py:88\""), "{words}");
+}
+
+#[test]
 fn holes_at_the_wrong_addresses_want_alignment() {
     let machine = Machine::new(small(Model::Trn2)).unwrap();
     let runtime = open(&machine, THIS);

@@ -1,16 +1,21 @@
 //! What the runtime is told when it is opened.
 
+mod cores;
 mod env;
+mod log;
 
 use std::sync::Arc;
 
+use glia_abi::arch::Arch;
 use glia_abi::event::{NoSink, Sink};
-use glia_abi::handle::Pid;
+use glia_abi::handle::{DeviceId, Pid};
 
 use crate::dml::{Dump, Log, ReportProfile};
 use crate::trace::Tracer;
 
+pub use cores::{CoresError, LogicalCore, LogicalCores, VisibleCores};
 pub use env::EnvError;
+pub use log::{LogLevel, LogLocation};
 
 const MIB: u64 = 1 << 20;
 
@@ -23,6 +28,11 @@ pub struct RuntimeConfig {
     pub events_max: usize,
     /// Where log lines go; `None` for nowhere.
     pub log: Option<Arc<dyn Log>>,
+    /// Which of them (`NEURON_RT_LOG_LEVEL`).
+    pub log_level: LogLevel,
+    /// Where they are wanted (`NEURON_RT_LOG_LOCATION`). Whoever gives the [`log`](Self::log) goes
+    /// by it; the runtime does not.
+    pub log_location: LogLocation,
     /// Who hears events: as a rule, whoever hears those of the machine.
     pub sink: Arc<dyn Sink>,
     /// Who hears of the events of the reference's trace; `None` for nobody.
@@ -32,6 +42,9 @@ pub struct RuntimeConfig {
     /// Physical cores that make a logical one (`NEURON_RT_VIRTUAL_CORE_SIZE`). V2 has 1 whatever
     /// this says; 0 counts as 1.
     pub lnc_size: u32,
+    /// Which logical cores the process may use. Whoever opens the runtime goes by it
+    /// ([`logical_cores`](Self::logical_cores)); calls that name a physical core do not.
+    pub visible_cores: VisibleCores,
     /// How large a page of the paged scratchpad is.
     pub scratchpad_page: PageSize,
     /// Whether the scratchpad is to be contiguous, where it can be
@@ -68,10 +81,13 @@ impl Default for RuntimeConfig {
             profile: ReportProfile::default(),
             events_max: 1 << 20,
             log: None,
+            log_level: LogLevel::default(),
+            log_location: LogLocation::default(),
             sink: Arc::new(NoSink),
             tracer: None,
             process: None,
             lnc_size: 1,
+            visible_cores: VisibleCores::All,
             scratchpad_page: PageSize::default(),
             contiguous_scratchpad: false,
             verbose_tables: false,
@@ -82,6 +98,17 @@ impl Default for RuntimeConfig {
             hbm_init_value: None,
             explain_oom: true,
         }
+    }
+}
+
+impl RuntimeConfig {
+    /// The logical cores that the process may use on a machine with these devices, and so which of
+    /// them to open.
+    ///
+    /// # Errors
+    /// [`CoresError`] if there are fewer than wanted.
+    pub fn logical_cores(&self, devices: &[(DeviceId, Arch)]) -> Result<LogicalCores, CoresError> {
+        LogicalCores::new(devices, self.lnc_size, self.visible_cores)
     }
 }
 

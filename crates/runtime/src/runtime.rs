@@ -21,11 +21,11 @@ use glia_abi::ioctl::feature;
 use glia_abi::sched::Sched;
 use glia_abi::transport::Transport;
 
-use crate::config::RuntimeConfig;
+use crate::config::{LogLevel, RuntimeConfig};
 use crate::dmem::{AllocSpec, Allocator, Dmem, Lists, Owner};
 use crate::dml::{
-    Dml, Level, LogContext, MemoryMetrics, ModelId, ModelReport, OomReport, UsageTable, events_csv,
-    events_file_name,
+    Dml, Level, Log, LogContext, MemoryMetrics, ModelId, ModelReport, OomReport, UsageTable,
+    events_csv, events_file_name,
 };
 use crate::error::RuntimeError;
 use crate::explanation::Explanation;
@@ -98,9 +98,20 @@ impl Session {
         self.next_storage.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The log, if it wants lines of this level.
+    fn log_of(&self, level: Level) -> Option<&dyn Log> {
+        let least = match level {
+            Level::Error => LogLevel::Error,
+            Level::Warn => LogLevel::Warn,
+            Level::Info => LogLevel::Info,
+        };
+        let log = self.config.log.as_deref();
+        log.filter(|_| self.config.log_level >= least)
+    }
+
     /// Logs a report and its explanation, which are put together only if somebody listens.
     pub(crate) fn log_report(&self, report: &OomReport) {
-        if let Some(log) = self.config.log.as_ref().filter(|_| self.config.oom_log) {
+        if let Some(log) = self.log_of(Level::Error).filter(|_| self.config.oom_log) {
             let (profile, context) = (self.config.profile, log.context());
             let mut text = match self.config.verbose_tables {
                 true => report.verbose_text(profile, &context),
@@ -122,16 +133,17 @@ impl Session {
         explanation: Option<&Explanation>,
     ) {
         let line = |context: &LogContext| context.line(level, function, message);
-        self.log_lines(line, explanation);
+        self.log_lines(level, line, explanation);
     }
 
     /// Logs lines and the explanation of what they say, as one message.
     pub(crate) fn log_lines(
         &self,
+        level: Level,
         lines: impl FnOnce(&LogContext) -> String,
         explanation: Option<&Explanation>,
     ) {
-        if let Some(log) = &self.config.log {
+        if let Some(log) = self.log_of(level) {
             let context = log.context();
             let mut text = lines(&context);
             if let Some(explanation) = explanation.filter(|_| self.config.oom_log) {
@@ -143,7 +155,7 @@ impl Session {
 
     /// Logs what a model owns.
     pub(crate) fn log_model(&self, report: &ModelReport) {
-        if let Some(log) = &self.config.log {
+        if let Some(log) = self.log_of(Level::Info) {
             log.write(&report.text(self.config.profile, &log.context()));
         }
     }

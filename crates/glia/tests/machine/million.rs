@@ -1,19 +1,24 @@
 //! A million operations of the runtime's, by eight threads of four processes on four devices, while
-//! things fail: every byte and every counter is right at the end, and nothing is left.
+//! things fail: every byte and every counter is right at the end, and nothing is left. Most tensors
+//! are small, some have more than a piece of a copy; a tensor of each process is shared by its
+//! threads; models are loaded, and unloaded with all that they own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use glia::machine::{Client, Machine, MachineConfig, Model};
+use glia::machine::{Client, Machine, MachineConfig, Model, SchedMode};
 use glia_abi::arch::Arch;
 use glia_abi::chance::Chance;
 use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, InternalAlloc, Trigger};
 use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_runtime::tensor::{
     Fencing, ReadBatch, ReadOp, WriteBatch, WriteOp, read_batches, write_batches,
 };
-use glia_runtime::{Core, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor};
+use glia_runtime::{
+    AllocSpec, Core, Dmem, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor,
+};
 
 const DEVICES: u32 = 4;
 const PROCESSES: u32 = 4;
@@ -33,6 +38,20 @@ const FAULTS: [(FaultKind, f64); 4] = [
     (FaultKind::FailedHostAlloc, 0.02),
 ];
 
+/// One tensor of so many is larger than 1 MiB, by which copies go.
+const LARGE_ONE_OF: u64 = 500;
+/// Bytes of the shared tensor that belong to one thread: no whole pages, so that two threads write
+/// to one.
+const SHARE_BYTES: u64 = 10_001;
+const MODELS_MAX: usize = 3;
+
+/// A loaded model with blocks, and what has to be in them.
+struct Loaded {
+    core: Core,
+    blocks: Vec<(Dmem, Vec<u8>)>,
+    model: glia_runtime::Model,
+}
+
 /// A tensor, and what has to be in it.
 struct Live {
     tensor: Tensor,
@@ -45,7 +64,18 @@ struct Load<'a> {
     runtime: &'a Runtime,
     chance: Chance,
     live: Vec<Live>,
+    /// A slice of the tensor that all threads of the process share.
+    share: Live,
+    models: Vec<Loaded>,
     failed: u64,
+}
+
+/// What a thread leaves.
+struct Left {
+    process: u64,
+    live: Vec<Live>,
+    share: Live,
+    models: Vec<Loaded>,
 }
 
 fn index(number: u64) -> usize {
@@ -58,7 +88,7 @@ impl Load<'_> {
             return self.allocate();
         }
         let at = index(self.chance.below(self.live.len() as u64));
-        match self.chance.below(16) {
+        match self.chance.below(18) {
             0 | 1 if self.live.len() < LIVE_MAX => self.allocate(),
             0..=2 => drop(self.live.swap_remove(at)),
             3..=5 => self.write(at),
@@ -67,6 +97,8 @@ impl Load<'_> {
             9 => self.write_batch(at),
             10 => self.read_batch(at),
             11 => self.read_slice(at),
+            12 => self.use_share(),
+            13 => self.use_model(),
             _ => self.read(at),
         }
     }
@@ -81,22 +113,104 @@ impl Load<'_> {
 
     fn noise(&mut self, length: usize) -> Vec<u8> {
         let (first, step) = (self.chance.number(), self.chance.number() | 1);
-        let numbers = (0..length as u64).map(|n| first.wrapping_add(n.wrapping_mul(step)));
-        numbers.map(|number| number.to_be_bytes()[0]).collect()
+        let period = length.min(65_521);
+        let numbers = (0..period as u64).map(|n| first.wrapping_add(n.wrapping_mul(step)));
+        let mut noise: Vec<u8> = numbers.map(|number| number.to_be_bytes()[0]).collect();
+        noise.reserve(length - period);
+        while noise.len() < length {
+            noise.extend_from_within(..period.min(length - noise.len()));
+        }
+        noise
+    }
+
+    fn core(&mut self) -> Core {
+        let device = DeviceId::new(u32::try_from(self.chance.below(DEVICES.into())).unwrap());
+        let cores = self.runtime.devices().next().unwrap().profile().cores;
+        Core {
+            device,
+            core: CoreId::new(u32::try_from(self.chance.below(cores.into())).unwrap()),
+        }
+    }
+
+    /// Writes to this thread's part of the shared tensor, or reads it.
+    fn use_share(&mut self) {
+        let offset = self.chance.below(SHARE_BYTES);
+        let length = index(self.chance.below(SHARE_BYTES - offset + 1));
+        let place = index(offset)..index(offset) + length;
+        let is_read = self.chance.below(2) == 0;
+        let noise = self.noise(length);
+        let share = &mut self.share;
+        let mut back = vec![0; length];
+        let outcome = match is_read {
+            true => share.tensor.read(offset, &mut back),
+            false => {
+                share.bytes[place.clone()].copy_from_slice(&noise);
+                share.tensor.write(offset, &noise)
+            }
+        };
+        match outcome {
+            Ok(()) => assert!(!is_read || share.bytes[place] == back),
+            Err(error) => {
+                self.note(&error);
+                self.failed += self.share.rewrite();
+            }
+        }
+    }
+
+    /// Loads a model, lets one allocate, looks at what it holds, or unloads it.
+    fn use_model(&mut self) {
+        let kind = self.chance.below(4);
+        if self.models.is_empty() || kind == 0 && self.models.len() < MODELS_MAX {
+            let core = self.core();
+            let model = self.runtime.load_model(core, "m.neff").unwrap();
+            let blocks = Vec::new();
+            return self.models.push(Loaded {
+                core,
+                blocks,
+                model,
+            });
+        }
+        let at = index(self.chance.below(self.models.len() as u64));
+        if kind == 1 {
+            let Loaded { model, blocks, .. } = self.models.swap_remove(at);
+            drop(model);
+            for (block, _) in blocks {
+                assert!(matches!(block.read(0, &mut [0]), Err(RuntimeError::Gone)));
+            }
+            return;
+        }
+        let size = 1 + self.chance.below(20_000);
+        let noise = self.noise(index(size));
+        let loaded = &mut self.models[at];
+        if let Some((block, bytes)) = loaded.blocks.last() {
+            let mut back = vec![0; bytes.len()];
+            match block.read(0, &mut back) {
+                Ok(()) => assert!(*bytes == back),
+                Err(error) => return self.note(&error),
+            }
+        }
+        let spec = AllocSpec::device(size, MemUsage::Weight);
+        match loaded.model.allocate(&spec) {
+            Ok(block) => {
+                let failed = (0_u64..100).find(|_| block.write(0, &noise).is_ok());
+                loaded.blocks.push((block, noise));
+                self.failed += failed.unwrap();
+            }
+            Err(error) => self.note(&error),
+        }
     }
 
     fn allocate(&mut self) {
-        let device = DeviceId::new(u32::try_from(self.chance.below(DEVICES.into())).unwrap());
+        let core = self.core();
         let profile = self.runtime.devices().next().unwrap().profile();
-        let core = Core {
-            device,
-            core: CoreId::new(u32::try_from(self.chance.below(profile.cores.into())).unwrap()),
-        };
         let placement = match self.chance.below(8) {
             0 if profile.arch != Arch::V3 => Placement::Host,
             _ => Placement::Device,
         };
-        let size = 1 + self.chance.below(30_000);
+        let size = match self.chance.below(LARGE_ONE_OF) {
+            0 => (1 << 20) + self.chance.below(1 << 20),
+            _ => 1 + self.chance.below(30_000),
+        };
         match Tensor::allocate(self.runtime, core, placement, size, "t") {
             Ok(tensor) => {
                 let bytes = vec![0; index(size)];
@@ -260,28 +374,45 @@ impl Live {
     }
 }
 
-/// Every usage table has the sum of what is live.
-fn check_books(runtime: &Runtime, live: &[Live]) {
+/// Every usage table has the sum of what is live, and so has each model.
+fn check_books(runtime: &Runtime, live: &[(Core, u64)], models: &[&Loaded]) {
     for device in (0..DEVICES).map(DeviceId::new) {
         let table = runtime.usage(device).unwrap();
         for core in table.banks.iter().flat_map(|bank| &bank.cores) {
-            let mine = live.iter().filter(|live| {
-                live.core.device == device
-                    && live.core.core == core.core
-                    && live.tensor.allocation_info().is_ok()
-            });
-            let bytes: u64 = mine.map(|live| live.bytes.len() as u64).sum();
-            assert_eq!(core.present.total(), bytes, "{device} {}", core.core);
+            let here = Core {
+                device,
+                core: core.core,
+            };
+            let mine = live.iter().filter(|(core, _)| *core == here);
+            let bytes: u64 = mine.map(|(_, bytes)| bytes).sum();
+            let models = models.iter().filter(|model| model.core == here);
+            let owned: Vec<u64> = models.map(|model| model.bytes()).collect();
+            let total = bytes + owned.iter().sum::<u64>();
+            assert_eq!(core.present.total(), total, "{device} {}", core.core);
+            let mut told: Vec<u64> = core.models.iter().map(|one| one.present.total()).collect();
+            told.sort_unstable();
+            let mut owned = owned;
+            owned.sort_unstable();
+            assert_eq!(told, owned);
         }
     }
 }
 
-fn run(model: Model, operations: u64) {
+impl Loaded {
+    fn bytes(&self) -> u64 {
+        self.blocks
+            .iter()
+            .map(|(_, bytes)| bytes.len() as u64)
+            .sum()
+    }
+}
+
+fn run(model: Model, mode: SchedMode, operations: u64) {
     let plan = Arc::new(FaultPlan::new(5));
     let machine = Machine::new(MachineConfig {
         devices: DEVICES,
         faults: Arc::clone(&plan) as Arc<_>,
-        ..MachineConfig::new(model)
+        ..MachineConfig::new(model).with_mode(mode)
     })
     .unwrap();
     let books = || {
@@ -305,6 +436,16 @@ fn run(model: Model, operations: u64) {
             Runtime::open(process as Arc<_>, &devices, config).unwrap()
         })
         .collect();
+    let shared = (0..).zip(&runtimes).map(|(number, runtime)| {
+        let core = Core {
+            device: DeviceId::new(number % DEVICES),
+            core: CoreId::new(0),
+        };
+        let size = THREADS_OF_EACH * SHARE_BYTES;
+        let tensor = Tensor::allocate(runtime, core, Placement::Device, size, "shared");
+        (core, tensor.unwrap())
+    });
+    let shared: Vec<(Core, Tensor)> = shared.collect();
     for (kind, probability) in FAULTS {
         plan.add(FaultRule {
             trigger: Trigger {
@@ -320,18 +461,33 @@ fn run(model: Model, operations: u64) {
     let left = std::sync::Mutex::new(Vec::new());
     let client = |(process, runtime, thread): (u64, _, u64)| -> Client<'_> {
         let (done, failed, left) = (&done, &failed, &left);
+        let (core, tensor) = &shared[index(process)];
+        let share = tensor.slice(thread * SHARE_BYTES, SHARE_BYTES, "share");
+        let mut share = Live {
+            tensor: share.unwrap(),
+            core: *core,
+            bytes: vec![0; index(SHARE_BYTES)],
+        };
         Box::new(move || {
+            share.rewrite();
             let mut load = Load {
                 runtime,
                 chance: Chance::of(process, thread),
                 live: Vec::new(),
+                share,
+                models: Vec::new(),
                 failed: 0,
             };
             while done.fetch_add(1, Ordering::Relaxed) < operations {
                 load.step();
             }
             failed.fetch_add(load.failed, Ordering::Relaxed);
-            left.lock().unwrap().push((process, load.live));
+            left.lock().unwrap().push(Left {
+                process,
+                live: load.live,
+                share: load.share,
+                models: load.models,
+            });
         })
     };
     let threads = (0..).zip(&runtimes).flat_map(|(process, runtime)| {
@@ -341,19 +497,31 @@ fn run(model: Model, operations: u64) {
 
     plan.clear();
     let mut left = left.into_inner().unwrap();
-    for (process, runtime) in (0..).zip(&runtimes) {
-        let mut live = Vec::new();
-        for (_, its) in left.extract_if(.., |(owner, _)| *owner == process) {
-            live.extend(its);
-        }
-        check_books(runtime, &live);
-        for Live { tensor, bytes, .. } in &live {
+    for ((process, runtime), (core, shared)) in (0..).zip(&runtimes).zip(shared) {
+        let its: Vec<Left> = left.extract_if(.., |one| one.process == process).collect();
+        let live = its.iter().flat_map(|one| &one.live);
+        let on_device = live
+            .clone()
+            .filter(|live| live.tensor.allocation_info().is_ok());
+        let on_device = on_device.map(|live| (live.core, live.bytes.len() as u64));
+        let shared_bytes = (core, shared.size_bytes());
+        let sizes: Vec<_> = on_device.chain([shared_bytes]).collect();
+        let models: Vec<&Loaded> = its.iter().flat_map(|one| &one.models).collect();
+        check_books(runtime, &sizes, &models);
+        for Live { tensor, bytes, .. } in live.chain(its.iter().map(|one| &one.share)) {
             let mut back = vec![0; bytes.len()];
             tensor.read(0, &mut back).unwrap();
             assert!(*bytes == back);
         }
-        drop(live);
-        check_books(runtime, &[]);
+        for (block, bytes) in models.iter().flat_map(|model| &model.blocks) {
+            let mut back = vec![0; bytes.len()];
+            block.read(0, &mut back).unwrap();
+            assert!(*bytes == back);
+        }
+        drop(its);
+        check_books(runtime, &[shared_bytes], &[]);
+        drop(shared);
+        check_books(runtime, &[], &[]);
     }
     let failed = failed.into_inner();
     println!("{model:?}: {operations} operations, {failed} failed by order");
@@ -365,6 +533,13 @@ fn run(model: Model, operations: u64) {
 #[test]
 fn a_million_operations_under_faults_leave_every_byte_and_counter_right() {
     for model in MODELS {
-        run(model, OPERATIONS.div_ceil(MODELS.len() as u64));
+        let operations = OPERATIONS.div_ceil(MODELS.len() as u64);
+        run(model, SchedMode::Inline, operations);
     }
+}
+
+/// The same with engines of their own threads; fewer, since a lost marker takes real time there.
+#[test]
+fn operations_under_faults_leave_every_byte_and_counter_right_with_threads_of_the_devices() {
+    run(Model::Trn2, SchedMode::THREADED, 5_000);
 }

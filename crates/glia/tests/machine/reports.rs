@@ -1,7 +1,7 @@
 //! Reports that are made while many threads allocate and free.
 
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use glia::explain::explain;
@@ -11,6 +11,7 @@ use glia_abi::chance::Chance;
 use glia_abi::handle::{CoreId, DeviceId, Pid};
 use glia_abi::mem_usage::{Aggregate, MemUsage};
 use glia_runtime::dml::{Log, LogContext, UsageTable};
+use glia_runtime::explanation::Cause;
 use glia_runtime::{AllocSpec, Core, Runtime, RuntimeConfig};
 
 const DEVICE: DeviceId = DeviceId::new(0);
@@ -32,6 +33,21 @@ impl Log for Kept {
 
     fn write(&self, lines: &str) {
         self.0.lock().unwrap().write_str(lines).unwrap();
+    }
+}
+
+impl Kept {
+    /// What a reader of logs makes of it.
+    fn reports(&self) -> Vec<Report> {
+        let text = self.0.lock().unwrap().clone();
+        let mut reports = Vec::new();
+        let (file, result) = explain(text.as_bytes(), "log", |report| {
+            reports.push(report);
+            Ok(())
+        });
+        result.unwrap();
+        assert!(file.unread.is_empty(), "{:?}", file.unread);
+        reports
     }
 }
 
@@ -70,12 +86,12 @@ fn check_table(table: &UsageTable) {
     }
 }
 
-/// As far as three decimals can tell.
-fn check_rows(report: &Report) {
+/// As far as three decimals can tell; of so many HBMs and cores.
+fn check_rows(report: &Report, counts: (usize, usize)) {
     assert!(report.unread.is_empty(), "{:?}", report.unread);
     let of = |scope| report.rows.iter().filter(move |row| row.scope == scope);
     let total = |row: &glia::explain::report::Row| row.total.as_ref().unwrap().bytes;
-    assert_eq!((of(Scope::Hbm).count(), of(Scope::Core).count()), (4, 8));
+    assert_eq!((of(Scope::Hbm).count(), of(Scope::Core).count()), counts);
     for hbm in of(Scope::Hbm) {
         let cores = of(Scope::Core).filter(|core| core.hbm == hbm.hbm);
         let sum: u64 = cores.map(total).sum();
@@ -117,15 +133,9 @@ fn reports_made_while_many_threads_allocate_are_whole_and_add_up() {
     }));
     machine.run_clients(clients).unwrap();
 
-    let text = log.0.lock().unwrap().clone();
-    let mut reports = Vec::new();
-    let (_, result) = explain(text.as_bytes(), "log", |report| {
-        reports.push(report);
-        Ok(())
-    });
-    result.unwrap();
+    let reports = log.reports();
     assert_eq!(reports.len(), REPORTS);
-    reports.iter().for_each(check_rows);
+    reports.iter().for_each(|report| check_rows(report, (4, 8)));
     let totals = reports.iter().flat_map(|report| &report.rows);
     let used = totals.filter(|row| row.total.as_ref().is_some_and(|size| size.bytes != 0));
     assert!(
@@ -135,4 +145,76 @@ fn reports_made_while_many_threads_allocate_are_whole_and_add_up() {
     // Nothing is live any more, and every view says so.
     let table = runtime.usage(DEVICE).unwrap();
     assert!(table.banks.iter().all(|bank| bank.present_bytes == 0));
+}
+
+/// Two threads are refused again and again while the others go on: each refusal is a report of its
+/// own in the log and with the error, whole and of one moment, with its explanation.
+#[test]
+fn reports_of_real_refusals_beside_many_threads_are_whole_and_add_up() {
+    const GREEDY: u32 = 2;
+    const REFUSALS: u64 = 60;
+    const TOO_MUCH: u64 = 25 << 30;
+    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
+    let log = Arc::new(Kept::default());
+    let config = RuntimeConfig {
+        log: Some(Arc::clone(&log) as Arc<_>),
+        events_max: 1000,
+        ..RuntimeConfig::default()
+    };
+    let process = machine.process(Pid::new(5));
+    let runtime = Runtime::open(process as Arc<_>, &[DEVICE], config).unwrap();
+    let is_over = AtomicBool::new(false);
+    let greedy_left = AtomicU32::new(GREEDY);
+    let mut clients: Vec<Client<'_>> = Vec::new();
+    for number in 0..THREADS {
+        let (runtime, is_over) = (&runtime, &is_over);
+        clients.push(Box::new(move || churn(runtime, number, is_over)));
+    }
+    for number in 0..GREEDY {
+        let (runtime, is_over, greedy_left) = (&runtime, &is_over, &greedy_left);
+        clients.push(Box::new(move || {
+            let core = Core {
+                device: DEVICE,
+                core: CoreId::new(number),
+            };
+            for turn in 0..REFUSALS {
+                let asked_bytes = TOO_MUCH + turn;
+                let spec = AllocSpec::device(asked_bytes, MemUsage::Tensor);
+                let error = runtime.allocate(core, &spec).err().unwrap();
+                let report = error.oom().unwrap();
+                assert_eq!((report.core, report.asked_bytes), (core.core, asked_bytes));
+                check_table(&report.table);
+                let why = error.explanation().unwrap().bank().unwrap();
+                assert_eq!((why.cause, why.request.core), (Cause::Capacity, core.core));
+                let held: u64 = why.holders.iter().map(|holder| holder.bytes).sum();
+                let bank = why
+                    .banks
+                    .iter()
+                    .find(|bank| bank.channel == why.request.channel);
+                let bank = bank.unwrap();
+                assert_eq!(held + bank.free_bytes, bank.size_bytes);
+            }
+            if greedy_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                is_over.store(true, Ordering::Relaxed);
+            }
+        }));
+    }
+    machine.run_clients(clients).unwrap();
+
+    let reports = log.reports();
+    assert_eq!(reports.len() as u64, u64::from(GREEDY) * REFUSALS);
+    for report in &reports {
+        check_rows(report, (1, 2));
+        let asked_bytes = report.asked_bytes.unwrap();
+        assert!(
+            (TOO_MUCH..TOO_MUCH + REFUSALS).contains(&asked_bytes),
+            "{asked_bytes}"
+        );
+    }
+    let text = log.0.lock().unwrap().clone();
+    assert_eq!(
+        text.matches("Why: nd 0 HBM 0 is too small for this.")
+            .count(),
+        reports.len()
+    );
 }

@@ -314,6 +314,60 @@ fn a_driver_that_only_does_not_say_that_it_is_new_is_asked_in_the_newest_forms()
     assert!(!sent.contains(&ioctl::MEM_ALLOC_V2MT) && !sent.contains(&ioctl::MEM_COPY));
 }
 
+/// One call for parts on both sides of 4 GiB and for one across, by the caller's pages and by the
+/// copy buffer.
+#[test]
+fn a_batch_across_4_gib_moves_exactly_its_bytes() {
+    const FOUR_GIB: u64 = 4 << 30;
+    for model in Model::ALL {
+        let machine = Machine::new(MachineConfig::new(model)).unwrap();
+        let runtime = open(&machine, 7, RuntimeConfig::default());
+        let size_bytes = FOUR_GIB + SIZE;
+        let place = Placement::Device;
+        let kv = Tensor::allocate(&runtime, CORE, place, size_bytes, "kv").unwrap();
+        let data = pattern();
+        let (below, across, beyond) = (&data[..10_000], &data[10_000..30_001], &data[30_001..]);
+        let parts = [
+            (FOUR_GIB + 40_000, beyond),
+            (FOUR_GIB - 9_999, across),
+            (5, below),
+        ];
+        let ops = parts.map(|(offset_bytes, bytes)| WriteOp {
+            offset_bytes,
+            bytes,
+        });
+        let batch = WriteBatch {
+            tensor: &kv,
+            ops: &ops,
+        };
+        write_batches(&[batch], Fencing::Fenced).unwrap();
+
+        let mut back = parts.map(|(offset, bytes)| (offset, vec![9; bytes.len()]));
+        let mut ops = back.each_mut().map(|(offset_bytes, into)| ReadOp {
+            offset_bytes: *offset_bytes,
+            into,
+        });
+        let batch = ReadBatch {
+            tensor: &kv,
+            ops: &mut ops,
+        };
+        read_batches(&mut [batch], Fencing::Fenced).unwrap();
+        for ((_, wrote), (offset, read)) in parts.iter().zip(&back) {
+            assert!(wrote == read, "{model:?}, {offset}");
+            // By another way.
+            let mut alone = vec![0; wrote.len()];
+            kv.read(*offset, &mut alone).unwrap();
+            assert!(*wrote == alone, "{model:?}, {offset}");
+        }
+        // Neither the bytes beside nor those 4 GiB below have changed.
+        for offset in [FOUR_GIB - 10_000, FOUR_GIB + 10_002, 40_000, 10_005] {
+            let mut beside = [7];
+            kv.read(offset, &mut beside).unwrap();
+            assert_eq!(beside, [0], "{model:?}, {offset}");
+        }
+    }
+}
+
 #[test]
 fn beyond_4_gib_an_older_driver_is_not_asked() {
     const FOUR_GIB: u64 = 4 << 30;

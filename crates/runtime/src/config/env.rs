@@ -2,6 +2,10 @@
 //!
 //! | variable | value | field |
 //! | --- | --- | --- |
+//! | `NEURON_RT_LOG_LEVEL_TDRV`, or `NEURON_RT_LOG_LEVEL` | QUIET, ERROR, WARN, INFO, DEBUG or TRACE; ERROR if unset | [`log_level`](RuntimeConfig::log_level) |
+//! | `NEURON_RT_LOG_LOCATION_TDRV`, or `NEURON_RT_LOG_LOCATION` | console, syslog or file | [`log_location`](RuntimeConfig::log_location) |
+//! | `NEURON_RT_VISIBLE_CORES` | logical cores that rise without a gap: 0-3 or 0,1 | [`visible_cores`](RuntimeConfig::visible_cores) |
+//! | `NEURON_RT_NUM_CORES`, unless the one before is set | how many logical cores, 0 for all | [`visible_cores`](RuntimeConfig::visible_cores) |
 //! | `NEURON_RT_DEBUG_MEMLOG_MAX_SIZE` | number of events | [`events_max`](RuntimeConfig::events_max) |
 //! | `NEURON_RT_VIRTUAL_CORE_SIZE`, or `NEURON_LOGICAL_NC_CONFIG` | 1 or 2, 2 if unset | [`lnc_size`](RuntimeConfig::lnc_size) |
 //! | `NEURON_SCRATCHPAD_PAGE_SIZE`, or `NEURON_RT_ONE_TMPBUF_PAGE_SIZE_MB` | MB, a multiple of 512 below 4096 | [`scratchpad_page`](RuntimeConfig::scratchpad_page) |
@@ -12,7 +16,8 @@
 //! | `NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE` | bytes up to 65535, `0x` for hexadecimal | [`bar4_wr_threshold_bytes`](RuntimeConfig::bar4_wr_threshold_bytes) |
 //! | `NEURON_RT_HBM_INIT_VAL` | a byte, `0x` for hexadecimal | [`hbm_init_value`](RuntimeConfig::hbm_init_value) |
 //!
-//! The first name of a row wins over the second. What is unset or empty changes nothing. The process
+//! All lines of this runtime are of the component `TDRV`; the level and location of `NMGR`, `KMGR` and
+//! `NRT` are looked at for errors only. The first name of a row wins over the second. What is unset or empty changes nothing. The process
 //! environment is not read here: whoever opens the runtime says where to look. No variable names the
 //! place of the files of [`dump`](RuntimeConfig::dump).
 //!
@@ -20,8 +25,8 @@
 //!
 //! | variable | why |
 //! | --- | --- |
-//! | `NEURON_RT_LOG_LEVEL`, `NEURON_RT_LOG_LOCATION`, each also with `_TDRV`, `_NMGR`, `_KMGR`, `_NRT`; `NEURON_RT_LOG_COALESCING_ENABLED` | whoever takes the lines ([`Log`](crate::dml::Log)) keeps what he wants |
-//! | `NEURON_RT_VISIBLE_CORES`, `NEURON_RT_NUM_CORES`, `NEURON_RT_RESET_CORES` | whoever opens the runtime says which devices; it claims and resets no cores by itself |
+//! | `NEURON_RT_LOG_COALESCING_ENABLED` | whoever takes the lines ([`Log`](crate::dml::Log)) may merge them |
+//! | `NEURON_RT_RESET_CORES` | the runtime resets no cores by itself |
 //! | `NEURON_RT_ENABLE_MEMORY_METRICS` | the driver counts for itself, from the categories of allocations |
 //! | `NEURON_RT_MAP_HBM`, `NEURON_RT_ENABLE_P2P` | tensors in HBM have no address in the program, and none in other devices |
 //! | `NEURON_RT_DBG_SCRATCHPAD_ON_SINGLE_CORE` | what it changes is not public |
@@ -30,7 +35,7 @@
 //! | `NEURON_RT_FAKE_INSTANCE_TYPE` | the driver says what the device is |
 //! | `NEURON_PROCESS_TAG` | a text for tools that look at processes |
 
-use super::{PageSize, RuntimeConfig};
+use super::{LogLevel, LogLocation, PageSize, RuntimeConfig, VisibleCores};
 
 /// A variable whose value cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +65,8 @@ impl RuntimeConfig {
     pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, EnvError> {
         let mut config = Self::default();
         let env = Env(&lookup);
+        env.log(&mut config)?;
+        env.cores(&mut config)?;
         env.read(
             &["NEURON_RT_DEBUG_MEMLOG_MAX_SIZE"],
             "a number of events",
@@ -114,6 +121,19 @@ impl RuntimeConfig {
     }
 }
 
+const LEVELS: &[&str] = &["NEURON_RT_LOG_LEVEL_TDRV", "NEURON_RT_LOG_LEVEL"];
+const LOCATIONS: &[&str] = &["NEURON_RT_LOG_LOCATION_TDRV", "NEURON_RT_LOG_LOCATION"];
+const OTHER_LEVELS: &[&str] = &[
+    "NEURON_RT_LOG_LEVEL_NMGR",
+    "NEURON_RT_LOG_LEVEL_KMGR",
+    "NEURON_RT_LOG_LEVEL_NRT",
+];
+const OTHER_LOCATIONS: &[&str] = &[
+    "NEURON_RT_LOG_LOCATION_NMGR",
+    "NEURON_RT_LOG_LOCATION_KMGR",
+    "NEURON_RT_LOG_LOCATION_NRT",
+];
+
 struct Env<'a>(&'a dyn Fn(&str) -> Option<String>);
 
 impl Env<'_> {
@@ -143,6 +163,34 @@ impl Env<'_> {
             }
         }
         Ok(())
+    }
+
+    fn log(&self, config: &mut RuntimeConfig) -> Result<(), EnvError> {
+        let wanted = "QUIET, ERROR, WARN, INFO, DEBUG or TRACE";
+        config.log_level = LogLevel::Error;
+        self.read(LEVELS, wanted, LogLevel::named, &mut config.log_level)?;
+        let wanted_place = "console, syslog or file";
+        let place = &mut config.log_location;
+        self.read(LOCATIONS, wanted_place, LogLocation::named, place)?;
+        // Of components that say nothing here.
+        for variable in OTHER_LEVELS.chunks(1) {
+            self.read(variable, wanted, LogLevel::named, &mut LogLevel::default())?;
+        }
+        for variable in OTHER_LOCATIONS.chunks(1) {
+            let unused = &mut LogLocation::default();
+            self.read(variable, wanted_place, LogLocation::named, unused)?;
+        }
+        Ok(())
+    }
+
+    fn cores(&self, config: &mut RuntimeConfig) -> Result<(), EnvError> {
+        let visible = &mut config.visible_cores;
+        let count = |value: &str| value.parse().ok().map(VisibleCores::First);
+        let wanted = "a number of logical cores, 0 for all";
+        self.read(&["NEURON_RT_NUM_CORES"], wanted, count, visible)?;
+        let wanted = "a list of logical cores that rise without a gap, as 0-3 or 0,1";
+        let variables = &["NEURON_RT_VISIBLE_CORES"];
+        self.read(variables, wanted, VisibleCores::parse, visible)
     }
 
     fn switch(&self, variables: &[&'static str], field: &mut bool) -> Result<(), EnvError> {
@@ -183,6 +231,9 @@ mod tests {
         assert_eq!(config.hbm_init_value, None);
         assert!(config.oom_log && !config.verbose_tables && !config.zero_copy);
         assert!(!config.contiguous_scratchpad);
+        assert_eq!(config.visible_cores, VisibleCores::All);
+        assert_eq!(config.log_level, LogLevel::Error);
+        assert_eq!(config.log_location, LogLocation::Console);
     }
 
     #[test]
@@ -197,6 +248,9 @@ mod tests {
             ("NEURON_RT_DBG_ZEROCOPY", "1"),
             ("NEURON_RT_DBG_DIRECT_BAR4_WRITE_SIZE", "0x800"),
             ("NEURON_RT_HBM_INIT_VAL", "0xa5"),
+            ("NEURON_RT_VISIBLE_CORES", "2-3"),
+            ("NEURON_RT_LOG_LEVEL", "info"),
+            ("NEURON_RT_LOG_LOCATION", "syslog"),
         ])
         .unwrap();
         assert_eq!((config.events_max, config.lnc_size), (16, 1));
@@ -205,6 +259,24 @@ mod tests {
         assert_eq!(config.hbm_init_value, Some(0xa5));
         assert!(config.contiguous_scratchpad && config.verbose_tables && config.zero_copy);
         assert!(!config.oom_log);
+        assert_eq!(config.visible_cores, VisibleCores::Between(2, 3));
+        assert_eq!(config.log_level, LogLevel::Info);
+        assert_eq!(config.log_location, LogLocation::Syslog);
+    }
+
+    #[test]
+    fn visible_cores_win_over_their_number_and_a_component_over_all() {
+        let number = ("NEURON_RT_NUM_CORES", "3");
+        let visible = |set: &[(&str, &str)]| config(set).unwrap().visible_cores;
+        assert_eq!(visible(&[number]), VisibleCores::First(3));
+        let both = [number, ("NEURON_RT_VISIBLE_CORES", "1")];
+        assert_eq!(visible(&both), VisibleCores::Between(1, 1));
+        let level = config(&[
+            ("NEURON_RT_LOG_LEVEL", "TRACE"),
+            ("NEURON_RT_LOG_LEVEL_TDRV", "QUIET"),
+            ("NEURON_RT_LOG_LEVEL_NRT", "WARN"),
+        ]);
+        assert_eq!(level.unwrap().log_level, LogLevel::Quiet);
     }
 
     #[test]
@@ -239,6 +311,22 @@ mod tests {
             (
                 ("NEURON_RT_HBM_INIT_VAL", "256"),
                 "NEURON_RT_HBM_INIT_VAL=256: a byte from 0 to 255 is wanted",
+            ),
+            (
+                ("NEURON_RT_VISIBLE_CORES", "0,2"),
+                "NEURON_RT_VISIBLE_CORES=0,2: a list of logical cores that rise without a gap, as 0-3 or 0,1 is wanted",
+            ),
+            (
+                ("NEURON_RT_NUM_CORES", "all"),
+                "NEURON_RT_NUM_CORES=all: a number of logical cores, 0 for all is wanted",
+            ),
+            (
+                ("NEURON_RT_LOG_LEVEL_KMGR", "LOUD"),
+                "NEURON_RT_LOG_LEVEL_KMGR=LOUD: QUIET, ERROR, WARN, INFO, DEBUG or TRACE is wanted",
+            ),
+            (
+                ("NEURON_RT_LOG_LOCATION", "tape"),
+                "NEURON_RT_LOG_LOCATION=tape: console, syslog or file is wanted",
             ),
             (
                 ("NEURON_RT_DEBUG_MEMLOG_MAX_SIZE", "-1"),

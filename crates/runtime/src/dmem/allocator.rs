@@ -268,7 +268,8 @@ impl Allocator {
                 let file = device.dump_events();
                 let lines =
                     |context: &LogContext| host_failure(size_bytes, file.as_deref(), context);
-                device.session.log_lines(lines, explanation.as_ref());
+                let session = &device.session;
+                session.log_lines(Level::Error, lines, explanation.as_ref());
                 RuntimeError::HostMemory {
                     size_bytes,
                     explanation: explanation.map(Box::new),

@@ -240,6 +240,7 @@ mod tests {
         assert_eq!((ring.iter().count(), ring.dropped()), (100, 9_900));
         // Those that are staged, too: 10,000 is 16 more than a multiple of 64.
         assert_eq!(ring.labels.len(), 100 + 16);
+        assert!(ring.labels.kept() <= (100 + 16) + 64);
         assert_eq!(ring.odd.len(), 0);
     }
 

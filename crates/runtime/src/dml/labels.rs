@@ -1,8 +1,10 @@
 //! Labels: what a caller says of an allocation in words, once for all records that share it.
 //!
 //! Most events have the name, the model and the site of another one, and so an event keeps a number
-//! in place of the three. A label is there as long as a record has it: there are never more labels
-//! than records, and a name that nobody has used for as long as a ring reaches is forgotten.
+//! in place of the three. A label is there as long as a record has it, and some time longer, since a
+//! loop would else make and forget the same one in each turn: those that no record has are forgotten
+//! together, as soon as there are more than [`IDLE_MIN`] and more than half as many as the others.
+//! So a name that nobody has used for as long as a ring reaches does not stay.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,6 +15,9 @@ use slab::Slab;
 
 use super::ledger::{Allocation, ModelId};
 use super::site::Site;
+
+/// So many labels that no record has are kept in any case.
+const IDLE_MIN: usize = 64;
 
 /// Number of a label; 0 is that of nothing said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +91,8 @@ struct Kept {
 pub(super) struct Labels {
     kept: Slab<Kept>,
     numbers: HashMap<Label<'static>, u32, FxBuildHasher>,
+    /// Labels that no record has.
+    idle: usize,
     /// The one that was asked for last: the end of an allocation often follows its beginning, and
     /// the next tensor of a loop the one before.
     last: u32,
@@ -102,6 +109,7 @@ impl Labels {
         Self {
             kept,
             numbers: HashMap::default(),
+            idle: 0,
             last: 0,
         }
     }
@@ -115,6 +123,7 @@ impl Labels {
         };
         self.last = number;
         if let Some(kept) = self.kept.get_mut(number as usize).filter(|_| number > 0) {
+            self.idle -= usize::from(kept.records == 0);
             kept.records += 1;
         }
         LabelId(number)
@@ -136,10 +145,11 @@ impl Labels {
         let label = label.into_owned();
         self.numbers.insert(label.clone(), number);
         self.kept.insert(Kept { label, records: 0 });
+        self.idle += 1;
         number
     }
 
-    /// Forgets the label of a record that goes, if no other has it.
+    /// Takes back the label of a record that goes.
     pub(super) fn give_back(&mut self, LabelId(number): LabelId) {
         if number == 0 {
             return;
@@ -149,9 +159,23 @@ impl Labels {
         };
         kept.records -= 1;
         if kept.records == 0 {
-            let gone = self.kept.remove(number as usize);
-            self.numbers.remove(&gone.label);
+            self.idle += 1;
+            if self.idle > IDLE_MIN.max(self.kept.len() / 3) {
+                self.forget_idle();
+            }
         }
+    }
+
+    #[cold]
+    fn forget_idle(&mut self) {
+        self.kept.retain(|_, kept| {
+            let has_records = kept.records > 0;
+            if !has_records {
+                self.numbers.remove(&kept.label);
+            }
+            has_records
+        });
+        self.idle = 0;
     }
 
     /// What a label says.
@@ -173,9 +197,15 @@ impl Labels {
         })
     }
 
-    /// How many there are.
+    /// How many of them records have.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
+        self.numbers.len() - self.idle
+    }
+
+    /// How many there are in all.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
         self.numbers.len()
     }
 }

@@ -1,0 +1,225 @@
+//! Logical cores: which a process may use, and the physical cores that each is made of.
+//!
+//! Programs of the C API number logical cores (`vnc`) from 0, over all devices, and among those that
+//! they may use. `NEURON_RT_VIRTUAL_CORE_SIZE` says how many physical cores make one;
+//! `NEURON_RT_VISIBLE_CORES` and `NEURON_RT_NUM_CORES` say which may be used.
+
+use std::ops::Range;
+
+use glia_abi::arch::Arch;
+use glia_abi::handle::{CoreId, DeviceId};
+
+use crate::runtime::Core;
+
+/// Which logical cores of a machine a process may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum VisibleCores {
+    /// All.
+    #[default]
+    All,
+    /// The first ones: so many (`NEURON_RT_NUM_CORES`). The reference means the first that no other
+    /// process has; here nobody is asked ([`claim_cores`](crate::ndl::Device::claim_cores) does).
+    First(u32),
+    /// Those from one to another, with both (`NEURON_RT_VISIBLE_CORES`).
+    Between(u32, u32),
+}
+
+impl VisibleCores {
+    /// What `NEURON_RT_VISIBLE_CORES` says: `3`, `0-3` or `0,1,2`, rising and without a gap; `None`
+    /// for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut behind = None;
+        let mut first = None;
+        for part in text.split(',') {
+            let (from, to) = part.split_once('-').unwrap_or((part, part));
+            let (from, to): (u32, u32) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+            let follows = behind.is_none_or(|behind| behind == from);
+            if from > to || !follows {
+                return None;
+            }
+            first = first.or(Some(from));
+            behind = Some(to.checked_add(1)?);
+        }
+        Some(Self::Between(first?, behind? - 1))
+    }
+}
+
+/// More logical cores are wanted than there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("logical cores up to {last} are wanted, and there are {total}, from 0 on")]
+pub struct CoresError {
+    /// The last one that is wanted.
+    pub last: u32,
+    /// How many there are.
+    pub total: u32,
+}
+
+/// A logical core.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LogicalCore {
+    /// Its device.
+    pub device: DeviceId,
+    /// The physical cores that it is made of.
+    pub cores: Range<u32>,
+}
+
+impl LogicalCore {
+    /// Its first physical core, to which its scratchpad is charged.
+    #[must_use]
+    pub fn first(&self) -> Core {
+        Core {
+            device: self.device,
+            core: CoreId::new(self.cores.start),
+        }
+    }
+}
+
+/// The logical cores that a process may use, by their numbers for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogicalCores {
+    visible: Vec<LogicalCore>,
+    total: u32,
+}
+
+impl LogicalCores {
+    /// Those of a machine with these devices, of which each logical core takes `lnc_size` physical
+    /// ones; of V2, one.
+    ///
+    /// # Errors
+    /// [`CoresError`] if there are fewer than wanted.
+    ///
+    /// ```
+    /// use glia_abi::arch::Arch;
+    /// use glia_abi::handle::DeviceId;
+    /// use glia_runtime::config::{LogicalCores, VisibleCores};
+    ///
+    /// // Two devices of eight cores, two of which make one: logical cores 0 to 7.
+    /// let devices = [0, 1].map(|number| (DeviceId::new(number), Arch::V3));
+    /// let cores = LogicalCores::new(&devices, 2, VisibleCores::Between(3, 5))?;
+    /// assert_eq!((cores.total(), cores.len()), (8, 3));
+    /// assert_eq!(cores.get(1).unwrap().device, DeviceId::new(1));
+    /// assert_eq!(cores.get(2).unwrap().cores, 2..4);
+    /// # Ok::<(), glia_runtime::config::CoresError>(())
+    /// ```
+    pub fn new(
+        devices: &[(DeviceId, Arch)],
+        lnc_size: u32,
+        visible: VisibleCores,
+    ) -> Result<Self, CoresError> {
+        let all = devices.iter().flat_map(|&(device, arch)| {
+            let size = match arch {
+                Arch::V2 => 1,
+                Arch::V3 | Arch::V4 => lnc_size.max(1),
+            };
+            let firsts = (0..arch.profile().cores).step_by(size as usize);
+            firsts.map(move |first| LogicalCore {
+                device,
+                cores: first..first + size,
+            })
+        });
+        let all: Vec<LogicalCore> = all.collect();
+        let total = u32::try_from(all.len()).unwrap_or(u32::MAX);
+        let wanted = match visible {
+            VisibleCores::All | VisibleCores::First(0) => 0..total,
+            VisibleCores::First(count) => 0..count,
+            VisibleCores::Between(first, last) => first..last.saturating_add(1).max(first),
+        };
+        let visible = all.get(wanted.start as usize..wanted.end as usize);
+        let visible = visible.ok_or(CoresError {
+            last: wanted.end.saturating_sub(1),
+            total,
+        })?;
+        Ok(Self {
+            visible: visible.to_vec(),
+            total,
+        })
+    }
+
+    /// The logical core of a number; `None` if the process may not use so many.
+    #[must_use]
+    pub fn get(&self, vnc: u32) -> Option<&LogicalCore> {
+        self.visible.get(vnc as usize)
+    }
+
+    /// How many the process may use (`nrt_get_visible_vnc_count`).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.visible.len()
+    }
+
+    /// Whether it may use none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.visible.is_empty()
+    }
+
+    /// How many the machine has (`nrt_get_total_vnc_count`).
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// The devices of those that the process may use: the ones to open.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceId> {
+        let mut devices: Vec<DeviceId> = self.visible.iter().map(|core| core.device).collect();
+        devices.dedup();
+        devices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visible_cores_rise_without_a_gap() {
+        let between = |first, last| Some(VisibleCores::Between(first, last));
+        let cases = [
+            ("0", between(0, 0)),
+            ("0-3", between(0, 3)),
+            ("4,5,6", between(4, 6)),
+            ("0-1, 2-3", between(0, 3)),
+            ("", None),
+            ("0,2", None),
+            ("1,0", None),
+            ("3-0", None),
+            ("0,0", None),
+            ("a", None),
+            ("0-", None),
+            ("-1", None),
+            ("4294967295", None),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(VisibleCores::parse(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn more_cores_than_there_are_is_an_error() {
+        let devices = [(DeviceId::new(3), Arch::V3)];
+        let cores = |visible| LogicalCores::new(&devices, 2, visible);
+        assert_eq!(cores(VisibleCores::First(4)).unwrap().len(), 4);
+        let error = cores(VisibleCores::First(5)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "logical cores up to 4 are wanted, and there are 4, from 0 on"
+        );
+        assert!(cores(VisibleCores::Between(4, 4)).is_err());
+        assert!(cores(VisibleCores::Between(2, 1)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_generation_of_single_cores_has_as_many_logical_ones() {
+        let devices = [(DeviceId::new(0), Arch::V2), (DeviceId::new(1), Arch::V4)];
+        let cores = LogicalCores::new(&devices, 2, VisibleCores::All).unwrap();
+        assert_eq!((cores.total(), cores.len()), (2 + 4, 6));
+        let core = cores.get(3).unwrap();
+        assert_eq!((core.first().core, &core.cores), (CoreId::new(2), &(2..4)));
+        assert_eq!(cores.get(6), None);
+        assert_eq!(cores.devices(), [0, 1].map(DeviceId::new));
+        let one = LogicalCores::new(&devices, 1, VisibleCores::Between(5, 5)).unwrap();
+        assert_eq!(one.devices(), [DeviceId::new(1)]);
+    }
+}
