@@ -22,6 +22,9 @@ pub const CODE: &str = "model code";
 /// Tensors that the application has made.
 pub const TENSORS: &str = "tensors";
 
+/// What belongs to a core and to no model of it: rows of models have `n/a` there.
+pub const ONLY_OF_CORES: [&str; 4] = [TENSORS, SHARED_SCRATCHPAD, XT_CC, PROFILER];
+
 /// Every known category, in the order of a list or a table; `total` goes before all.
 const ORDER: [&str; 14] = [
     CODE,

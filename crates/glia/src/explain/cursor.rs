@@ -5,7 +5,7 @@
 //! whether more text could help ([`Stop::Cut`]).
 
 use super::header;
-use super::size::{Size, TooLarge};
+use super::size::{self, Size, TooLarge};
 
 /// Why a message could not be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +78,12 @@ impl<'a> Cursor<'a> {
     /// A number of any length; `None` if it is more than a `u64` holds.
     pub(super) fn count(&mut self) -> Result<Option<u64>, Stop> {
         self.skip_space();
+        if let Some((plain, left_out)) = size::without_separators(self.rest()) {
+            let mut ahead = Cursor::new(&plain, 0);
+            let count = ahead.count()?;
+            self.at += ahead.at + left_out;
+            return Ok(count);
+        }
         let digits = self.rest().iter();
         let mut digits = digits.take_while(|byte| byte.is_ascii_digit()).count();
         if header::is_date_behind_year(&self.rest()[digits..]) {

@@ -109,6 +109,10 @@ impl Size {
     /// The same, which tells a size that is too large from none.
     #[must_use]
     pub fn read(text: &[u8]) -> Option<(Result<Self, TooLarge>, usize)> {
+        if let Some((plain, left_out)) = without_separators(text) {
+            let (size, length) = Self::read(&plain)?;
+            return Some((size, length + left_out));
+        }
         let whole = digits(text);
         let mut at = whole.len();
         let mut fraction: &[u8] = &[];
@@ -183,6 +187,34 @@ pub fn printed(bytes: u64) -> String {
     )]
     let number = bytes as f64 / (1_u64 << (10 * exponent)) as f64;
     format!("{number:.3}{}", UNITS[exponent])
+}
+
+/// `text` without the commas of the number that it begins with, and how many those are; `None` if
+/// there are none. The runtime writes none, but people and spreadsheets do.
+pub(super) fn without_separators(text: &[u8]) -> Option<(Vec<u8>, usize)> {
+    const GROUP_DIGITS: usize = 3;
+    let first = digits(text);
+    let mut rest = &text[first.len()..];
+    if !(1..=GROUP_DIGITS).contains(&first.len()) || rest.first() != Some(&b',') {
+        return None;
+    }
+    let mut number = first.to_vec();
+    let mut left_out = 0;
+    while let Some(behind) = rest.strip_prefix(b",")
+        && let group = digits(behind)
+        && group.len() == GROUP_DIGITS
+        && number.len() <= DIGITS_MAX
+    {
+        number.extend_from_slice(group);
+        rest = &behind[GROUP_DIGITS..];
+        left_out += 1;
+    }
+    if left_out == 0 {
+        return None;
+    }
+    // What follows may be the rest of a long line.
+    number.extend_from_slice(&rest[..rest.len().min(TEXT_BYTES_MAX)]);
+    Some((number, left_out))
 }
 
 fn digits(text: &[u8]) -> &[u8] {
@@ -266,6 +298,16 @@ mod tests {
             assert_eq!(read(text), Some(None), "{text}");
         }
         assert_eq!(read(&format!("9{nines}MB")), None);
+    }
+
+    #[test]
+    fn separators_of_thousands_are_left_out() {
+        let (size, length) = Size::parse(b"16,355.328MB (").unwrap();
+        assert_eq!((&*size.text, length), ("16355.328MB", 12));
+        assert_eq!(bytes("1,048,576B"), Some(1 << 20));
+        for text in ["1,24MB", "1,0240MB", "1234,567MB", ",123MB", "1,,234MB"] {
+            assert_eq!(bytes(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub fn compare(report: &Report, played: &Played) -> Comparison {
         differences: Vec::new(),
     });
     request(report, played, &mut cells);
+    // Of a row that is cut, the others tell.
+    let has_xt_cc = report.rows.iter().any(|row| row.categories.has(XT_CC));
     for (index, row) in report.rows.iter().enumerate() {
         let ours = ours(report, index, &played.tables);
         let label = label(row);
@@ -65,7 +67,6 @@ pub fn compare(report: &Report, played: &Played) -> Comparison {
             cells.size(&label, "total", total, ours);
         }
         for (name, size) in row.categories.sizes() {
-            let has_xt_cc = row.categories.has(XT_CC);
             let ours = ours.as_ref().and_then(|ours| ours.bytes(name, has_xt_cc));
             cells.size(&label, name, size, ours);
         }

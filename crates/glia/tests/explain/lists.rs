@@ -251,3 +251,22 @@ fn rings_and_full_categories_are_pointed_to() {
         "{all:?}"
     );
 }
+
+#[test]
+fn bytes_with_separators_of_thousands_are_read_whole() {
+    let printed = ListReport::sample(7, 1, 0);
+    let found = report(printed.first() + &printed.head() + &printed.list());
+    let bytes = found.asked_bytes.unwrap().to_string();
+    let mut grouped = bytes.clone();
+    for at in (1..bytes.len())
+        .rev()
+        .filter(|at| (bytes.len() - at) % 3 == 0)
+    {
+        grouped.insert(at, ',');
+    }
+    let first = printed.first().replace(&bytes, &grouped);
+    assert_ne!(first, printed.first());
+    let again = report(first + &printed.head() + &printed.list());
+    assert_eq!(again.asked_bytes, found.asked_bytes);
+    assert_eq!(again.asked_exact, Some(true));
+}

@@ -341,6 +341,13 @@ fn columns(rows: &Rows<'_>, assumed: &mut Vec<String>) -> Vec<Column> {
     columns
 }
 
+/// Whether a model may have bytes of a category that its row does not show: the row is cut, and its
+/// total is more than what is left of it.
+fn is_cut_off(row: &Row, name: &str) -> bool {
+    let is_of_model = !category::ONLY_OF_CORES.contains(&name);
+    is_of_model && !row.categories.has(name) && row.unaccounted_bytes().is_some()
+}
+
 /// An edge whose flow is what an owner has of a category.
 struct Sought {
     channel: u32,
@@ -407,8 +414,9 @@ fn network(rows: &Rows<'_>, columns: &[Column], how: Strictness) -> Option<(Flow
                     });
                 };
                 for (model, row, node) in &models {
-                    if let Some(size) = row.categories.get(name) {
-                        let edge = network.edge(*node, joint, interval(size));
+                    let size = row.categories.get(name);
+                    if size.is_some() || is_cut_off(row, name) {
+                        let edge = network.edge(*node, joint, bounds(size, ANY));
                         seek(Some(model), edge);
                     }
                 }
