@@ -382,7 +382,7 @@ Why: nd 0 HBM 0 is fragmented. 20.000KB are free, in 4 holes, and the largest ha
   fits here:    up to 8.000KB without freeing anything
   free here:    16.000KB in the main pool (3 holes, largest 8.000KB), 4.000KB in the small pool (1 hole, largest 4.000KB); on the device 20.000KB
   held here:    16.000KB (driver, 1 block), NC 0 12.000KB (this process, pid 7, 2 blocks), NC 1 4.000KB (pid 8, 1 block)
-  neighbours:   other cores than NC 0 hold 4.000KB of this HBM, 7.6%
+  neighbours:   other cores than NC 0 hold 4.000KB of this HBM, 7.7%
   other HBMs:   HBM 1 100.0% full, 0.000B free
   rounding:     this process asked for 5.176KB on this HBM, and the pools took 12.000KB: 6.824KB more, since blocks are whole pages
 ");

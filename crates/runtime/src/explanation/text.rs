@@ -45,6 +45,16 @@ impl Explanation {
     }
 }
 
+/// Two sizes as they are printed, with their bytes if they print alike and are not.
+fn told_apart(one: u64, other: u64) -> (String, String) {
+    let exact = one != other && printed(one) == printed(other);
+    let tell = |bytes| match exact {
+        true => format!("{} ({bytes} bytes)", printed(bytes)),
+        false => printed(bytes),
+    };
+    (tell(one), tell(other))
+}
+
 /// Lines as they are put together.
 struct Lines(Vec<String>);
 
@@ -92,20 +102,16 @@ impl BankExplanation {
         let here = self.here();
         let needed = printed(self.needed_bytes);
         let usable = printed(self.usable_bytes);
-        let missing = printed(self.needed_bytes.saturating_sub(self.usable_bytes));
         match self.cause {
             Cause::Capacity if self.is_never() => format!(
                 "{here} is too small for this. No block of more than {} can ever be had there, and {needed} are needed.",
                 printed(self.most_bytes.unwrap_or(0))
             ),
-            Cause::Capacity => {
-                format!(
-                    "{here} is full. {needed} are needed, {usable} are free: {missing} too few."
-                )
-            }
+            Cause::Capacity => format!("{here} has too little free. {}.", self.too_few()),
             Cause::WrongBank => format!(
-                "{here} is full, but {} would have room. {needed} are needed, {usable} are free here: {missing} too few.",
-                self.roomy_banks()
+                "{here} has too little free, but {} would have room. {}.",
+                self.roomy_banks(),
+                self.too_few()
             ),
             Cause::WrongPool => {
                 let pool = |part| self.pools.iter().find(|pool| pool.part == part);
@@ -116,11 +122,13 @@ impl BankExplanation {
                     printed(free(PoolPart::Small)),
                 )
             }
-            Cause::Fragmentation => format!(
-                "{here} is fragmented. {usable} are free, in {}, and the largest has {}; {needed} are needed in one piece.",
-                holes_of(self.holes()),
-                printed(self.largest_hole_bytes),
-            ),
+            Cause::Fragmentation => {
+                let (largest, needed) = told_apart(self.largest_hole_bytes, self.needed_bytes);
+                format!(
+                    "{here} is fragmented. {usable} are free, in {}, and the largest has {largest}; {needed} are needed in one piece.",
+                    holes_of(self.holes()),
+                )
+            }
             Cause::Alignment => match self.largest_fit_bytes {
                 Some(fit_bytes) => format!(
                     "{here} has no aligned hole. The largest hole has {}, but from a multiple of {} on no hole has more than {}; {needed} are needed.",
@@ -152,6 +160,25 @@ impl BankExplanation {
                     "{here} has room for this now. Memory has come free since the refusal, or it was not for want of memory. Try again."
                 )
             }
+        }
+    }
+
+    /// How far what is free is from what is needed: in pieces, to have less missing does not help.
+    fn too_few(&self) -> String {
+        let (needed, usable) = (self.needed_bytes, self.usable_bytes);
+        match self.largest_hole_bytes < usable {
+            true => format!(
+                "{} are needed in one piece; {} are free here, at most {} of it in one piece",
+                printed(needed),
+                printed(usable),
+                printed(self.largest_hole_bytes)
+            ),
+            false => format!(
+                "{} are needed, {} are free here: {} too few",
+                printed(needed),
+                printed(usable),
+                printed(needed.saturating_sub(usable))
+            ),
         }
     }
 
@@ -274,7 +301,8 @@ impl BankExplanation {
     fn say_what_fits(&self, lines: &mut Lines) {
         let is_fewer = |bytes: &u64| *bytes > 0 && *bytes < self.needed_bytes;
         if let Some(bytes) = self.largest_fit_bytes.filter(is_fewer) {
-            let words = format!("up to {} without freeing anything", printed(bytes));
+            let (bytes, _) = told_apart(bytes, self.needed_bytes);
+            let words = format!("up to {bytes} without freeing anything");
             lines.say("fits here:", &words);
         }
         let others = self.others();
@@ -539,11 +567,13 @@ fn quoted_end(site: &str) -> String {
     }
 }
 
-/// A part of a whole, with one decimal, rounded down: what is not full is not 100 %.
+/// A part of a whole, with one decimal, to the nearest; but what is not full is not 100 %.
 fn percent(part: u64, whole: u64) -> String {
+    let (part, whole) = (u128::from(part), u128::from(whole));
     let thousandths = match whole {
         0 => 0,
-        whole => u128::from(part) * 1000 / u128::from(whole),
+        _ if part >= whole => part * 1000 / whole,
+        _ => ((part * 1000 + whole / 2) / whole).min(999),
     };
     format!("{}.{}%", thousandths / 10, thousandths % 10)
 }

@@ -57,9 +57,15 @@ pub(super) fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io
         }
     }
     match &played.failure {
-        Some(failure) => write_failure(out, name, failure),
-        None => Ok(()),
+        Some(failure) => write_failure(out, name, failure)?,
+        None => return Ok(()),
     }
+    if played.report.is_some() {
+        let what = "What a log does not say is assumed here, and so is what Why says of it: where blocks \
+                    lie, which pieces are free, what other HBMs hold.";
+        writeln!(out, "{what}")?;
+    }
+    Ok(())
 }
 
 /// What did not end as expected, and what the runtime logged about it: the report.
@@ -219,7 +225,9 @@ pub(super) fn human(bytes: u64) -> String {
             format!("{} {name}", bytes >> shift)
         }
         Some((name, shift)) => {
-            let milli = (u128::from(bytes) * 1000) >> shift;
+            // To the nearest, as the report does.
+            let half = 1 << (shift - 1);
+            let milli = (u128::from(bytes) * 1000 + half) >> shift;
             format!("{}.{:03} {name}", milli / 1000, milli % 1000)
         }
     }
@@ -235,6 +243,8 @@ mod tests {
         assert_eq!(human(1023), "1023 B");
         assert_eq!(human(4096), "4 KiB");
         assert_eq!(human(3 << 29), "1.500 GiB");
-        assert_eq!(human(u64::MAX), "16777215.999 TiB");
+        assert_eq!(human((1 << 20) + 524), "1.000 MiB");
+        assert_eq!(human((1 << 20) + 525), "1.001 MiB");
+        assert_eq!(human(u64::MAX), "16777216.000 TiB");
     }
 }
