@@ -212,7 +212,7 @@ const RUNTIME_CASES: [(&str, Option<&str>); 12] = [
     ("dmem_replace_4k_1m_live", None),
     ("write_4k", Some("memcpy")),
     ("read_4k", None),
-    ("write_batch_256x4k", Some("memcpy")),
+    ("batch_write_4k", Some("memcpy")),
     ("write_64m", Some("memcpy")),
     ("read_64m", Some("memcpy")),
     ("explanation_100k", None),

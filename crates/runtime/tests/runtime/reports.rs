@@ -4,12 +4,14 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use glia_abi::arch::Arch;
+use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId};
+use glia_abi::ioctl;
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::{Aggregate, MemUsage};
 use glia_abi::transport::Transport;
 use glia_runtime::dml::{Dump, Log, ReportProfile};
-use glia_runtime::{AllocSpec, Dmem, Runtime, RuntimeConfig};
+use glia_runtime::{AllocSpec, Dmem, Runtime, RuntimeConfig, ScratchVariable};
 
 use crate::fake::{DEVICE, Fake, Kept, core, open, open_with};
 
@@ -184,6 +186,33 @@ fn a_table_of_the_device_has_all_banks() {
 /// What a log got without the prefix of its first line.
 fn message(write: &str) -> &str {
     &write["2026-Jan-02 03:04:05.678901  4711:4712  ".len()..]
+}
+
+#[test]
+fn a_log_gets_the_lines_of_the_level_that_is_wanted_and_worse_ones() {
+    let messages = |level: &str| {
+        let fake = Fake::new(Arch::V3);
+        let set = |name: &str| (name == "NEURON_RT_LOG_LEVEL").then(|| level.to_owned());
+        let config = RuntimeConfig::from_env(set).unwrap();
+        let (runtime, log) = open_with(&fake, config);
+        let model = runtime.load_model(core(0), "a.neff").unwrap();
+        model.log_usage();
+        let variable = ScratchVariable {
+            offset_bytes: 0,
+            size_bytes: 600 << 20,
+        };
+        model.reserve_scratchpad(&[variable]).unwrap();
+        fake.fail(ioctl::MEM_ALLOC_V2MT64, 0, Errno::ENOMEM);
+        let refused = runtime.allocate(core(0), &AllocSpec::device(1, MemUsage::Tensor));
+        assert!(refused.err().unwrap().oom().is_some());
+        let level = |message: &String| message.split_whitespace().nth(3).unwrap().to_owned();
+        log.take().iter().map(level).collect::<Vec<_>>()
+    };
+    assert_eq!(messages("TRACE"), ["INFO", "WARN", "ERROR"]);
+    assert_eq!(messages("info"), ["INFO", "WARN", "ERROR"]);
+    assert_eq!(messages("WARN"), ["WARN", "ERROR"]);
+    assert_eq!(messages(""), ["ERROR"]);
+    assert_eq!(messages("QUIET"), [""; 0]);
 }
 
 #[test]
