@@ -90,6 +90,8 @@ impl Errno {
     }
 }
 
+impl std::error::Error for Errno {}
+
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")

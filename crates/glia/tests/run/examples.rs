@@ -34,6 +34,30 @@ ND 0 HBM 2    | 20.188GB |192.102MB | 82.344KB | 20.000GB |  0.000B  |  0.000B  
     assert!(report.contains(wanted), "{report}");
 }
 
+#[test]
+fn the_workloads_beside_logs_are_what_explain_makes_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for name in ["llama-2-rings-inf2", "llama-3-70b-inf2", "trn2-table"] {
+        let made = directory.path().join(name);
+        let explained = assert_cmd::cargo::cargo_bin_cmd!("glia")
+            .arg("explain")
+            .arg(examples.join(name).with_extension("log"))
+            .arg("--workload")
+            .arg(&made)
+            .output()
+            .unwrap();
+        assert!(explained.status.success(), "{name}: {explained:?}");
+        let beside = std::fs::read_to_string(examples.join(name).with_extension("jsonl"));
+        let made = std::fs::read_to_string(made).unwrap();
+        // Line by line, so that a difference is short.
+        assert!(
+            beside.unwrap().lines().eq(made.lines()),
+            "{name}: make it anew"
+        );
+    }
+}
+
 /// The report of a run is a log like any other.
 #[test]
 fn the_report_can_be_explained() {

@@ -138,7 +138,10 @@ fn first_lines_that_cannot_be_meant_are_refused() {
             r#"{"workload":1,"faults":{"fault":[{"kind":"failed-pin","nt":1}]}}"#,
             "fault 1: unknown key `nt`: did you mean `nth`?",
         ),
-        ("[1,\"trn2\"]", "no workload: that begins with a line such as"),
+        (
+            "[1,\"trn2\"]",
+            "no workload: that begins with a line such as",
+        ),
     ];
     for (first, wanted) in cases {
         let refused = run(&["-"], &format!("{first}\n"));
