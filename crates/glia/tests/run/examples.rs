@@ -11,7 +11,7 @@ fn the_first_tensor_comes_back_byte_by_byte() {
         lines[..2],
         [
             "examples/first-tensor.jsonl: 18 operations as expected (6 alloc, 5 write, 6 read, 1 free), 2 of them errors that were to come",
-            "  209.003 MiB written, 211.503 MiB read and every byte of it verified; 4 objects live at the end",
+            "  209.004 MiB written, 211.504 MiB read and every byte of it verified; 4 objects live at the end",
         ]
     );
 }

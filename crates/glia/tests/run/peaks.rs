@@ -62,7 +62,7 @@ fn the_summary_says_when_and_of_what_the_fullest_hbm_was_fullest() {
         {\"op\":\"alloc\",\"id\":\"b\",\"size\":\"2MiB\",\"core\":3,\"usage\":\"weight\"}\n\
         {\"op\":\"free\",\"id\":\"a\"}\n";
     let run = super::run(&["-"], workload);
-    let wanted = "  peak 1.001 GiB on nd 0 hbm 1 at line 3: tensors 1 GiB, model constants 2 MiB\n    \
+    let wanted = "  peak 1.002 GiB on nd 0 hbm 1 at line 3: tensors 1 GiB, model constants 2 MiB\n    \
                   lived then: \"k\\u{1b}v\" 1 GiB, \"b\" 2 MiB\n";
     assert!(run.stdout.contains(wanted), "{}", run.stdout);
 }
