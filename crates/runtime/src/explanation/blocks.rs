@@ -162,14 +162,13 @@ impl Blocks {
             own,
         });
         sets.map(|set| {
+            let mut kept = (0..).zip(&kept);
             let places = set
                 .iter()
-                .filter_map(|place| kept.binary_search(place).ok());
+                .filter_map(|chunk| kept.find(|(_, kept)| *kept == chunk));
             Self {
                 picture: Arc::clone(&picture),
-                chunks: places
-                    .filter_map(|place| u32::try_from(place).ok())
-                    .collect(),
+                chunks: places.map(|(place, _)| place).collect(),
             }
         })
     }
