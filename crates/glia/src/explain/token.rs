@@ -76,35 +76,58 @@ const BEGINNINGS: [(u8, &[u8]); 19] = [
     (b'|', b""),
 ];
 
-/// By the first byte, a bit for each second one; those above 127 share the last.
-const fn beginnings() -> [u128; 256] {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < BEGINNINGS.len() {
-        let (first, seconds) = BEGINNINGS[index];
-        let mut at = 0;
-        while at < seconds.len() {
-            table[first as usize] |= 1 << seconds[at];
-            at += 1;
-        }
-        if seconds.is_empty() {
-            table[first as usize] = u128::MAX;
-        }
-        index += 1;
-    }
-    // The bullet of three bytes.
-    table[0xe2] = u128::MAX;
-    table
+/// The three bytes of a bullet begin with this one.
+const BULLET: u8 = 0xe2;
+
+/// What can begin a token, as the search asks it.
+struct Beginnings {
+    /// The number of each first byte, from 1; 0 of those that begin nothing.
+    firsts: [u8; 256],
+    /// Of each second byte a bit for every number that it can follow.
+    seconds: [u32; 256],
 }
 
-static TABLE: [u128; 256] = beginnings();
+static TABLE: Beginnings = Beginnings::new();
+
+impl Beginnings {
+    const fn new() -> Self {
+        let mut table = Self {
+            firsts: [0; 256],
+            seconds: [0; 256],
+        };
+        let mut number = 1;
+        let mut at = 0;
+        while at < BEGINNINGS.len() {
+            let (first, seconds) = BEGINNINGS[at];
+            table.add(number, first, seconds);
+            at += 1;
+            number += 1;
+        }
+        table.add(number, BULLET, b"");
+        table
+    }
+
+    const fn add(&mut self, number: u8, first: u8, seconds: &[u8]) {
+        self.firsts[first as usize] = number;
+        let mut at = 0;
+        while at < seconds.len() {
+            self.seconds[seconds[at] as usize] |= 1 << number;
+            at += 1;
+        }
+        let mut second = 0;
+        while seconds.is_empty() && second < self.seconds.len() {
+            self.seconds[second] |= 1 << number;
+            second += 1;
+        }
+    }
+}
 
 /// Where the next token may begin. The last byte of a line has its second in the next line.
 fn next_beginning(line: &[u8]) -> Option<usize> {
     line.iter().enumerate().position(|(at, &first)| {
-        let allowed = TABLE[usize::from(first)];
-        let is_second = |&second: &u8| allowed >> second.min(127) & 1 == 1;
-        allowed != 0 && line.get(at + 1).is_none_or(is_second)
+        let number = TABLE.firsts[usize::from(first)];
+        let follows = |&second: &u8| TABLE.seconds[usize::from(second)] >> number & 1 == 1;
+        number != 0 && line.get(at + 1).is_none_or(follows)
     })
 }
 
@@ -163,7 +186,7 @@ fn token(line: &[u8], at: usize, floor: usize) -> Result<Found, Stop> {
                 });
             }
         }
-        b'*' | b'-' | 0xe2 => return item(cursor).map(|(token, end)| found(end, token)),
+        b'*' | b'-' | BULLET => return item(cursor).map(|(token, end)| found(end, token)),
         b'\\' => return row(cursor).map(|(token, end)| found(end, token)),
         b'N' => {
             if let Ok((token, end)) = row(cursor) {
@@ -187,7 +210,7 @@ fn item(mut cursor: Cursor<'_>) -> Result<(Token, usize), Stop> {
     let bullet = match cursor.rest() {
         [b'*', ..] => 1,
         [b'-', space, ..] if space.is_ascii_whitespace() => 1,
-        [0xe2, 0x80, 0xa2, ..] => 3,
+        [BULLET, 0x80, 0xa2, ..] => 3,
         _ => return Err(Stop::Other),
     };
     cursor.skip(bullet);

@@ -260,7 +260,7 @@ fn bytes_with_separators_of_thousands_are_read_whole() {
     let mut grouped = bytes.clone();
     for at in (1..bytes.len())
         .rev()
-        .filter(|at| (bytes.len() - at) % 3 == 0)
+        .filter(|at| (bytes.len() - at).is_multiple_of(3))
     {
         grouped.insert(at, ',');
     }
