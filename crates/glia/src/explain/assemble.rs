@@ -20,13 +20,14 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::cursor::Cursor;
+use super::header;
 use super::message::Sign;
 use super::open::{Open, Stashes};
 use super::opens::Opens;
 use super::report::{Family, Kind, Report, Thread, Unread};
 use super::source::Source;
 use super::table::{Heading, Table};
-use super::token::{self, Scan, Token};
+use super::token::{self, Damage, Found, Scan, Token};
 use desk::Reported;
 use wrapped::{Carried, Tail};
 
@@ -59,8 +60,11 @@ pub(super) struct Assembler<'f> {
     reported: Reported,
     /// Grows with everything that is opened or touched.
     tick: u64,
-    sign: Option<(Sign, u64)>,
+    /// With its line and thread.
+    sign: Option<(Sign, u64, Option<Thread>)>,
     has_oom: bool,
+    /// Lines with "Failed to allocate" that are none of the known messages, the first few.
+    refused: Vec<u64>,
     /// What belongs to no report and could not be read.
     pub(super) unread: Vec<Unread>,
 }
@@ -86,12 +90,17 @@ impl<'f> Assembler<'f> {
             tick: 0,
             sign: None,
             has_oom: false,
+            refused: Vec::new(),
             unread: Vec::new(),
         }
     }
 
     /// Takes a line without its colours.
     pub(super) fn line(&mut self, number: u64, text: &[u8]) {
+        if self.line == 0 && is_utf_16(text) {
+            self.line = number;
+            self.unread("looks like UTF-16, of which nothing is read");
+        }
         self.line = number;
         if let Some(tail) = self.tail.take()
             && self.go_on(&tail, text)
@@ -103,12 +112,19 @@ impl<'f> Assembler<'f> {
             return;
         }
         let mut scan = std::mem::take(&mut self.scan);
-        let carried = self.carried.take();
+        let mut carried = self.carried.take();
         let headless = |scan: &Scan| {
             let first = scan.found.first();
             !first.is_some_and(|found| matches!(found.token, Token::Header(_)))
         };
         scan.read(text, true);
+        if carried
+            .as_ref()
+            .is_some_and(|carried| carried.ends_before(text, &scan))
+            && let Some(carried) = carried.take()
+        {
+            self.take_cut(carried);
+        }
         match carried {
             Some(carried) if headless(&scan) && !text.trim_ascii().is_empty() => {
                 self.join(carried, text, &mut scan);
@@ -116,8 +132,10 @@ impl<'f> Assembler<'f> {
             carried => {
                 self.place(text, &scan);
                 self.take(text, &mut scan);
-                if self.carried.is_none() {
-                    self.carried = carried;
+                match (carried, &self.carried) {
+                    (Some(carried), Some(_)) => self.take_cut(carried),
+                    (carried @ Some(_), None) => self.carried = carried,
+                    (None, _) => {}
                 }
             }
         }
@@ -132,11 +150,22 @@ impl<'f> Assembler<'f> {
             return;
         }
         self.placed = self.line;
+        let is_headless = !matches!(
+            scan.found.first().map(|found| &found.token),
+            Some(Token::Header(_))
+        );
         let lead = scan
             .found
             .first()
             .map_or(text, |found| &text[..found.start]);
-        self.source = Source::of(&lead[..before_bar(lead)]);
+        let lead = &lead[..before_bar(lead)];
+        let component = header::component_at_end(lead).filter(|_| is_headless);
+        self.source = Source::of(&lead[..component.unwrap_or(lead.len())]);
+        if component.is_some() {
+            // Its time and thread are lost, and the last header is of anybody.
+            self.begin_thread(None);
+            return;
+        }
         if self.source != Source::NONE
             && let Some(&thread) = self.threads.get(&self.source)
         {
@@ -170,6 +199,9 @@ impl<'f> Assembler<'f> {
             // A name to which the next line is glued.
             self.model_name(&text[..lead]);
         }
+        if scan.is_refused {
+            self.refused();
+        }
         let end = scan.found.last().map_or(0, |found| found.end);
         for found in scan.found.drain(..) {
             match found.token {
@@ -183,7 +215,7 @@ impl<'f> Assembler<'f> {
                     self.tail = self.tail_of(&message, text, found.end);
                     self.message(message);
                 }
-                Token::Item(name, size) => self.item(name, size),
+                Token::Item(name, cell) => self.item(name, cell),
                 Token::Row(label) => {
                     let bar = found_bar(&text[..found.end], found.start);
                     self.row(label, &text[bar..found.end]);
@@ -213,14 +245,15 @@ impl<'f> Assembler<'f> {
             return;
         }
         if self.open.has_lists()
-            && let Ok((Token::Item(name, size), _)) = token::named_size(Cursor::new(text, 0))
+            && let Ok((Token::Item(name, cell), _)) =
+                token::named_size(Cursor::new(text, 0), Damage::Number)
         {
             let is_wanted = match &name {
                 Some(name) => super::category::position(name).is_some(),
                 None => self.open.iter().any(Open::wants_total),
             };
             if is_wanted {
-                self.item(name, size);
+                self.item(name, cell);
             }
         }
     }
@@ -238,6 +271,15 @@ impl<'f> Assembler<'f> {
         }
     }
 
+    /// A line that has the words of a failure and could not be read; of those of the runtime, the
+    /// callers' lines are some.
+    fn refused(&mut self) {
+        const REFUSED_MAX: usize = 16;
+        if self.refused.len() < REFUSED_MAX && self.refused.last() != Some(&self.line) {
+            self.refused.push(self.line);
+        }
+    }
+
     fn unread(&mut self, what: &str) {
         if self.unread.len() < UNREAD_MAX {
             self.unread.push(Unread {
@@ -247,9 +289,26 @@ impl<'f> Assembler<'f> {
         }
     }
 
+    /// The log ends in the middle of what may be a message.
+    fn finish_carried(&mut self, carried: Carried) {
+        let mut scan = Scan::default();
+        scan.read(&carried.text, false);
+        self.thread = carried.thread;
+        self.source = carried.source;
+        let is_message = |found: &Found| matches!(found.token, Token::Message(_));
+        let has_message = scan.found.iter().any(is_message);
+        self.take(&carried.text, &mut scan);
+        if !has_message && carried.text.starts_with(b"Failed to alloc") {
+            self.line = carried.line;
+            self.unread("a failure line that does not end");
+        }
+    }
+
     /// Somebody has cut the log here: nothing goes on behind it but what lines of a thread say.
     fn cut(&mut self) {
-        self.carried = None;
+        if let Some(carried) = self.carried.take() {
+            self.take_cut(carried);
+        }
         self.thread = None;
         self.threads.clear();
         self.stashes.clear();
@@ -262,26 +321,25 @@ impl<'f> Assembler<'f> {
     /// The log ends here.
     pub(super) fn finish(&mut self) {
         if let Some(carried) = self.carried.take() {
-            let mut scan = Scan::default();
-            scan.read(&carried.text, false);
-            self.thread = carried.thread;
-            self.source = carried.source;
-            self.take(&carried.text, &mut scan);
-            if !scan
-                .found
-                .iter()
-                .any(|found| matches!(found.token, Token::Message(_)))
-                && carried.text.starts_with(b"Failed to alloc")
-            {
-                self.line = carried.line;
-                self.unread("a failure line that does not end");
+            if super::message::of_cut(&carried.text).is_some() {
+                self.take_cut(carried);
+            } else {
+                self.finish_carried(carried);
             }
         }
         for open in self.open.take(|_| true) {
             self.close(open);
         }
+        if !self.has_oom {
+            for line in std::mem::take(&mut self.refused) {
+                self.line = line;
+                self.unread(
+                    "has \"Failed to allocate\", but not in the words of the runtime; this reads the runtime's own log",
+                );
+            }
+        }
         if !self.has_oom
-            && let Some((sign, line)) = self.sign.take()
+            && let Some((sign, line, thread)) = self.sign.take()
         {
             let (kind, status) = match sign {
                 Sign::CompilerKilled => {
@@ -293,12 +351,25 @@ impl<'f> Assembler<'f> {
             };
             let mut report = Report::new(self.file, line, Family::N, kind);
             report.status = Some(status);
+            report.thread = thread;
             report.points_to = super::finding::findings(&report);
             self.tick += 1;
             self.done.insert((line, self.tick), Box::new(report));
             self.is_settled = false;
         }
     }
+}
+
+/// Whether a log begins with the mark of UTF-16, or with letters of which every other byte is 0.
+fn is_utf_16(text: &[u8]) -> bool {
+    const LETTERS: usize = 8;
+    let is_mark = text.starts_with(&[0xff, 0xfe]) || text.starts_with(&[0xfe, 0xff]);
+    let letters = text.chunks_exact(2).take(LETTERS);
+    let is_wide = letters.len() == LETTERS
+        && letters
+            .clone()
+            .all(|letter| (letter[0] == 0) != (letter[1] == 0));
+    is_mark || is_wide
 }
 
 /// `[... lines cut ...]`, a mark of people who publish logs.

@@ -117,9 +117,12 @@ pub fn columns_by_heading(upper: Option<&[&[u8]]>, lower: &[&[u8]]) -> Vec<Name>
             let above = upper.and_then(|upper| upper.get(index));
             if let Some(above) = above {
                 let both = [above, b" ".as_slice(), cell].concat();
-                return named(&both);
+                let name = named(&both);
+                let place = LOWER.iter().position(|(_, known)| *known == name);
+                next = place.map_or(next, |place| place + 1);
+                return name;
             }
-            // Without the upper row a name such as "Runtime" means what it means at the first such
+            // Without the upper row, or behind its end, a name such as "Runtime" means what it means at the first such
             // column still to come.
             let found = LOWER[next..]
                 .iter()

@@ -106,7 +106,7 @@ impl<'a> Cursor<'a> {
         }
         // "43.3", "43.325 " and "43.325M" may go on in the next line.
         let mut size = self.rest().iter();
-        let fits = size.all(|byte| byte.is_ascii_digit() || b" .KMG".contains(byte));
+        let fits = size.all(|byte| byte.is_ascii_digit() || b" .,KMGT".contains(byte));
         Err(if fits { Stop::Cut } else { Stop::Other })
     }
 

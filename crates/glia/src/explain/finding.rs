@@ -18,6 +18,10 @@ const IDLE_CORE_BYTES: u64 = 128 << 20;
 /// Trn1 and Inf2: one HBM for each core. Trn2: one for two physical cores.
 const HBM_V2_BYTES: u64 = 16 << 30;
 const HBM_V3_BYTES: u64 = 24 << 30;
+/// Trn3.
+const HBM_V4_BYTES: u64 = 36 << 30;
+/// The share that is nearly all, in percent.
+const NEARLY_ALL_PERCENT: u64 = 95;
 
 /// What kind of thing it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -35,6 +39,8 @@ pub enum FindingKind {
     IdleCore,
     /// Another core of the same HBM holds a large share.
     Neighbour,
+    /// More was free than was asked for.
+    MoreFree,
     /// The request was aligned, and may fail though enough bytes are free.
     Alignment,
     /// It was host memory, not device memory.
@@ -73,7 +79,8 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     if report.kind == Kind::DeviceOom
         && let Some(row) = fullest(report)
     {
-        shares(row, &mut add);
+        shares(report, row, &mut add);
+        more_free(report, row, &mut add);
         cores(report, &mut add);
         if report.alignment_bytes.is_some_and(|bytes| bytes > 0) {
             let alignment = report.alignment.as_deref().unwrap_or_default();
@@ -89,7 +96,36 @@ pub fn findings(report: &Report) -> Vec<Finding> {
     found
 }
 
-fn shares(row: &Row, add: &mut impl FnMut(FindingKind, String)) {
+/// Where the figures fit a machine of which the HBM had room for the request.
+fn more_free(report: &Report, row: &Row, add: &mut impl FnMut(FindingKind, String)) {
+    let (Some(asked), Some(total), Some((capacity, machine))) =
+        (report.asked_bytes, &row.total, capacity(report))
+    else {
+        return;
+    };
+    let free = capacity.saturating_sub(total.bytes);
+    if free > asked {
+        add(
+            FindingKind::MoreFree,
+            format!(
+                "more was free than asked, {} if this is {machine}: in pieces, split over two \
+                 pools, or held by another core or process",
+                printed(free)
+            ),
+        );
+    }
+}
+
+/// What the rings of a row hold; `None` if it says of none.
+pub(super) fn ring_bytes(row: &Row) -> Option<u64> {
+    let sizes = row.categories.sizes();
+    let rings = sizes.filter(|(name, _)| category::is_ring(name));
+    rings
+        .map(|(_, size)| size.bytes)
+        .reduce(u64::saturating_add)
+}
+
+fn shares(report: &Report, row: &Row, add: &mut impl FnMut(FindingKind, String)) {
     let Some(total) = row.total.as_ref().filter(|total| total.bytes > 0) else {
         return;
     };
@@ -102,13 +138,20 @@ fn shares(row: &Row, add: &mut impl FnMut(FindingKind, String)) {
         && share(size.bytes) >= DOMINANT_PERCENT
     {
         let text = &size.text;
+        let most = if share(size.bytes) >= NEARLY_ALL_PERCENT {
+            "nearly all"
+        } else {
+            "most"
+        };
         add(
             FindingKind::Dominant,
-            format!("{name}: {text} of {}, nearly all of it", total.text),
+            format!("{name}: {text} of {}, {most} of it", total.text),
         );
     }
-    let rings = sum(&category::is_ring);
-    if share(rings) >= NOTABLE_PERCENT {
+    let rings = ring_bytes(row).unwrap_or(0);
+    // Of rings that were asked for, any share is worth a sentence.
+    let is_asked = report.usage.as_deref().is_some_and(category::is_ring);
+    if share(rings) >= NOTABLE_PERCENT || is_asked && rings > 0 {
         add(
             FindingKind::Rings,
             format!(
@@ -214,13 +257,29 @@ pub fn capacity(report: &Report) -> Option<(u64, &'static str)> {
     if row.scope == Scope::Device && !report.rows.iter().all(of_hbm) {
         return None;
     }
-    if used > HBM_V3_BYTES {
+    if used > HBM_V4_BYTES {
         return None;
+    }
+    if used > HBM_V3_BYTES {
+        return Some((HBM_V4_BYTES, "Trn3"));
     }
     if used > HBM_V2_BYTES || report.hbm_cores.len() > 1 || report.core > Some(1) {
         return Some((HBM_V3_BYTES, "Trn2"));
     }
-    (report.family == Family::B && report.is_oom()).then_some((HBM_V2_BYTES, "Trn1 or Inf2"))
+    // A list is of older runtimes; a table of these machines has one core for each HBM.
+    let is_v2 = report.family == Family::B || report.hbm_cores.len() == 1 || has_one_core(report);
+    (is_v2 && report.is_oom()).then_some((HBM_V2_BYTES, "Trn1 or Inf2"))
+}
+
+/// Whether the table is of one HBM and one core, which holds all of it.
+fn has_one_core(report: &Report) -> bool {
+    let of = |scope| report.rows.iter().filter(move |row| row.scope == scope);
+    let (mut banks, mut cores) = (of(Scope::Hbm), of(Scope::Core));
+    let (bank, core) = (banks.next(), cores.next());
+    let (Some(bank), Some(core), None, None) = (bank, core, banks.next(), cores.next()) else {
+        return false;
+    };
+    bank.hbm == core.core && bank.total == core.total
 }
 
 /// What the log lacks to say more.

@@ -61,6 +61,23 @@ pub(super) fn read(line: &[u8], at: usize, floor: usize) -> Option<(usize, usize
     Some((start + floor.min(at), end, header))
 }
 
+/// Where `TDRV:log_dev_mem` begins at the end of `text`, which has lost what stands before it.
+pub(super) fn component_at_end(text: &[u8]) -> Option<usize> {
+    let text = trimmed(text);
+    let is_of_name =
+        |byte: &&u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || **byte == b'_';
+    let name = text.iter().rev().take_while(is_of_name).count();
+    let before = text[..text.len() - name].strip_suffix(b":")?;
+    let component = before.iter().rev();
+    let component = component
+        .take_while(|byte| byte.is_ascii_uppercase())
+        .count();
+    let is_whole =
+        before.len() == component || before[before.len() - component - 1].is_ascii_whitespace();
+    ((2..=COMPONENT_BYTES_MAX).contains(&component) && name > 0 && is_whole)
+        .then(|| before.len() - component)
+}
+
 /// Where time and thread begin at the end of `text`, and the thread.
 fn before(text: &[u8]) -> (usize, Option<Thread>) {
     let mut left = trimmed(text);

@@ -1,11 +1,13 @@
 //! A list of sizes under a head line, while it is read.
 //!
 //! Its lines carry no thread. Where two lists are open, an item goes to the latest that can take
-//! it: one that does not have it, has not gone past it, and whose total has room for it.
+//! it: one that does not have it, has not gone past it, and whose total has room for it. If there
+//! is none, the order does not count: people sort lists.
 
 use super::category::{self, Name};
 use super::report::Row;
-use super::size::{Size, TooLarge};
+use super::size::Size;
+use super::table::Cell;
 
 // LIMIT: a list has twelve categories; a stranger's log may have anything.
 const CATEGORIES_MAX: usize = 32;
@@ -20,6 +22,8 @@ pub(super) struct List {
     /// Whether its items come in the known order.
     in_order: bool,
     last_position: Option<usize>,
+    /// Whether the total has come, be it one that cannot be read.
+    has_total: bool,
 }
 
 impl List {
@@ -29,27 +33,44 @@ impl List {
             opened,
             in_order,
             last_position: None,
+            has_total: false,
         }
     }
 
-    /// Whether the item can be the next of this list.
-    pub(super) fn accepts(
-        &self,
-        row: &Row,
-        name: Option<&Name>,
-        size: &Result<Size, TooLarge>,
-    ) -> bool {
+    /// Whether the item is the next of this list as the runtime orders it.
+    pub(super) fn accepts(&self, row: &Row, name: Option<&Name>, cell: &Cell) -> bool {
         let Some(name) = name else {
-            return row.total.is_none() && row.categories.0.is_empty();
+            return self.lacks_total(row) && row.categories.0.is_empty();
         };
-        if row.categories.0.len() >= CATEGORIES_MAX || row.categories.has(name) {
-            return false;
-        }
         let position = category::position(name);
         if self.in_order && position.is_some() && position < self.last_position {
             return false;
         }
-        let Ok(size) = size else { return true };
+        self.has_room(row, name, cell)
+    }
+
+    /// Whether the item can be of this list in any order.
+    pub(super) fn may_have(&self, row: &Row, name: Option<&Name>, cell: &Cell) -> bool {
+        if let Some(name) = name {
+            return !is_complete(row) && self.has_room(row, name, cell);
+        }
+        let Cell::Size(size) = cell else {
+            return false;
+        };
+        let rounding = size.rounding_bytes() + row.categories.rounding_bytes();
+        let sum = row.categories.sum_bytes();
+        self.lacks_total(row) && sum <= size.bytes.saturating_add(rounding)
+    }
+
+    fn lacks_total(&self, row: &Row) -> bool {
+        row.total.is_none() && !self.has_total
+    }
+
+    fn has_room(&self, row: &Row, name: &Name, cell: &Cell) -> bool {
+        if row.categories.0.len() >= CATEGORIES_MAX || row.categories.has(name) {
+            return false;
+        }
+        let Cell::Size(size) = cell else { return true };
         row.total.as_ref().is_none_or(|total| {
             let rounding =
                 total.rounding_bytes() + row.categories.rounding_bytes() + size.rounding_bytes();
@@ -62,9 +83,15 @@ impl List {
     pub(super) fn add(&mut self, row: &mut Row, name: Option<Name>, size: Option<Size>) {
         let Some(name) = name else {
             row.total = size;
+            self.has_total = true;
             return;
         };
         self.last_position = category::position(&name).or(self.last_position);
         row.categories.0.push((name, size));
     }
+}
+
+/// Whether the items of a list come to its total.
+pub(super) fn is_complete(row: &Row) -> bool {
+    row.total.is_some() && !row.categories.0.is_empty() && row.unaccounted_bytes().is_none()
 }

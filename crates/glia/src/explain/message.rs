@@ -8,6 +8,7 @@ use memchr::memmem;
 use super::category::{self, Name};
 use super::cursor::{Cursor, Stop};
 use super::size::{Size, TooLarge};
+use super::table::Cell;
 
 // LIMIT: how far behind its beginning a part of a message may stand.
 const NEAR_BYTES: usize = 160;
@@ -34,12 +35,17 @@ pub(super) enum Place {
 /// `Failed to allocate 4.000GB (alignment: none, usage: tensors) on ND 0:NC 4`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Failure {
-    pub(super) asked: Result<Size, TooLarge>,
+    /// As printed, damaged or not.
+    pub(super) asked: Cell,
     /// As printed, and as a size unless it is a word; the older form has none.
     pub(super) alignment: Option<(String, Option<Result<Size, TooLarge>>)>,
     pub(super) usage: Option<Name>,
-    pub(super) device: u32,
-    pub(super) core: u32,
+    pub(super) device: Option<u32>,
+    pub(super) core: Option<u32>,
+    /// Whether "current utilization:" stands behind it.
+    pub(super) has_list: bool,
+    /// Whether its end is lost.
+    pub(super) is_cut: bool,
 }
 
 /// Signs of a failure that need not be one of memory, the more telling first.
@@ -68,6 +74,8 @@ pub(super) enum Message {
         name: String,
         /// What "aligned (0) buffer" says.
         alignment_bytes: Option<u64>,
+        /// What "channel 0" says.
+        hbm: Option<u32>,
     },
     /// The line that names size, usage and place.
     Failure(Failure),
@@ -212,6 +220,10 @@ fn allocation(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
             bytes: Some(cursor.number()?),
             name,
             alignment_bytes: Some(alignment),
+            hbm: cursor
+                .eat("bytes,channel")
+                .and_then(|()| cursor.number())
+                .ok(),
         });
     }
     if stopped(cursor.eat("nrttensor"))? {
@@ -220,6 +232,7 @@ fn allocation(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
             bytes: None,
             name: cursor.word()?,
             alignment_bytes: None,
+            hbm: None,
         });
     }
     let mut ahead = *cursor;
@@ -237,21 +250,29 @@ fn allocation(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
             bytes: Some(bytes),
             name: name.unwrap_or_default(),
             alignment_bytes: None,
+            hbm: None,
         });
     }
     let rest = cursor.rest();
-    if rest.first().is_some_and(u8::is_ascii_alphabetic)
-        || rest.get(1).is_some_and(u8::is_ascii_alphabetic)
-    {
+    let damaged = damaged_size(*cursor);
+    let is_word = |at: usize| rest.get(at).is_some_and(u8::is_ascii_alphabetic);
+    if damaged.is_none() && (is_word(0) || is_word(1)) {
         seek(cursor, b"for queue ").map_err(|_| Stop::Other)?;
         return Ok(Message::Object {
             place: Place::Device,
             bytes: None,
             name: cursor.word()?,
             alignment_bytes: None,
+            hbm: None,
         });
     }
-    let asked = cursor.size()?;
+    let asked = match damaged {
+        Some((cell, length)) => {
+            cursor.skip(length);
+            cell
+        }
+        None => Cell::from(cursor.size()?),
+    };
     cursor.eat("(")?;
     let mut ahead = *cursor;
     match failure(asked, &mut ahead) {
@@ -264,31 +285,125 @@ fn allocation(cursor: &mut Cursor<'_>) -> Result<Message, Stop> {
     }
 }
 
+/// What stands before ` (usage: ` and is no size, and how long it is.
+fn damaged_size(mut cursor: Cursor<'_>) -> Option<(Cell, usize)> {
+    // LIMIT: a size has 12 letters, and damage may have added some.
+    const DAMAGED_BYTES_MAX: usize = 24;
+    let rest = cursor.rest();
+    if cursor.size().is_ok() {
+        return None;
+    }
+    let near = &rest[..rest.len().min(NEAR_BYTES)];
+    let length = near.iter().position(|&byte| byte == b'(')?;
+    let text = near[..length].trim_ascii();
+    let is_short = (1..=DAMAGED_BYTES_MAX).contains(&text.len());
+    let is_like = is_short && text.iter().any(u8::is_ascii_digit);
+    let inside = near[length..].split(|&byte| byte == b')').next()?;
+    let says_usage = memmem::find(inside, b"usage:").is_some();
+    (is_like && says_usage).then(|| {
+        let text = String::from_utf8_lossy(text).into_owned();
+        (Cell::Unreadable(text), length)
+    })
+}
+
 /// The rest of `4.000GB (alignment: none, usage: tensors) on ND 0:NC 4`, from within the
 /// parentheses.
-fn failure(asked: Result<Size, TooLarge>, cursor: &mut Cursor<'_>) -> Result<Failure, Stop> {
+fn failure(asked: Cell, cursor: &mut Cursor<'_>) -> Result<Failure, Stop> {
     let inside = cursor.until(b")", NEAR_BYTES)?;
-    cursor.eat("onND")?;
-    let device = cursor.number()?;
-    cursor.eat(":NC")?;
-    let core = cursor.number()?;
-    let mut failure = Failure {
-        asked,
-        alignment: None,
-        usage: None,
-        device,
-        core,
-    };
-    for part in inside.split(|&byte| byte == b',') {
-        let mut part = Cursor::new(part, 0);
-        if part.eat("usage:").is_ok() {
-            failure.usage = Some(category::named(part.rest().trim_ascii()));
-        } else if part.eat("alignment:").is_ok() {
-            let text = String::from_utf8_lossy(part.rest().trim_ascii()).into_owned();
-            failure.alignment = Some((text, part.size().ok()));
+    let mut failure = Failure::new(asked);
+    failure.read_inside(inside);
+    cursor.eat("on")?;
+    failure.device = readable(cursor, "ND")?;
+    failure.core = readable(cursor, ":NC")?;
+    let mut ahead = *cursor;
+    match ahead.eat(",currentutilization:") {
+        Ok(()) => {
+            failure.has_list = true;
+            *cursor = ahead;
         }
+        // The line may end behind the core.
+        Err(Stop::Cut) if !cursor.rest().trim_ascii().is_empty() => return Err(Stop::Cut),
+        Err(_) if failure.core.is_none() => {
+            failure.has_list = seek(cursor, b"current utilization:").is_ok();
+        }
+        Err(_) => {}
     }
     Ok(failure)
+}
+
+/// The number behind `word`; `None` if one of them is damaged.
+fn readable(cursor: &mut Cursor<'_>, word: &str) -> Result<Option<u32>, Stop> {
+    let mut ahead = *cursor;
+    let read = ahead.eat(word).and_then(|()| {
+        *cursor = ahead;
+        ahead.number()
+    });
+    match read {
+        Ok(number) => {
+            *cursor = ahead;
+            Ok(Some(number))
+        }
+        Err(Stop::Cut) => Err(Stop::Cut),
+        Err(Stop::Other) => Ok(None),
+    }
+}
+
+/// A failure line of which the end is lost, if its size is there.
+pub(super) fn of_cut(text: &[u8]) -> Option<Failure> {
+    let mut cursor = Cursor::new(text, 0);
+    cursor.eat("Failedtoalloc").ok()?;
+    let _ = cursor.eat("ate");
+    let asked = match damaged_size(cursor) {
+        Some((cell, length)) => {
+            cursor.skip(length);
+            cell
+        }
+        None => Cell::from(cursor.size().ok()?),
+    };
+    let mut failure = Failure::new(asked);
+    failure.is_cut = true;
+    if cursor.eat("(").is_ok() {
+        let inside = cursor.rest();
+        let end = inside.iter().position(|&byte| byte == b')');
+        // What the end of the line has cut is not known.
+        let known = end.or_else(|| inside.iter().rposition(|&byte| byte == b','));
+        failure.read_inside(&inside[..known.unwrap_or(0)]);
+        cursor.skip(end.map_or(inside.len(), |end| end + 1));
+        if cursor.eat("onND").is_ok() {
+            // Its digits may have been more.
+            let device = cursor.number().ok();
+            failure.device = device.filter(|_| !cursor.rest().is_empty());
+            failure.core = cursor.eat(":NC").and_then(|()| cursor.number()).ok();
+        }
+    }
+    Some(failure)
+}
+
+impl Failure {
+    fn new(asked: Cell) -> Self {
+        Self {
+            asked,
+            alignment: None,
+            usage: None,
+            device: None,
+            core: None,
+            has_list: false,
+            is_cut: false,
+        }
+    }
+
+    /// Reads `alignment: none, usage: tensors`.
+    fn read_inside(&mut self, inside: &[u8]) {
+        for part in inside.split(|&byte| byte == b',') {
+            let mut part = Cursor::new(part, 0);
+            if part.eat("usage:").is_ok() {
+                self.usage = Some(category::named(part.rest().trim_ascii()));
+            } else if part.eat("alignment:").is_ok() {
+                let text = String::from_utf8_lossy(part.rest().trim_ascii()).into_owned();
+                self.alignment = Some((text, part.size().ok()));
+            }
+        }
+    }
 }
 
 /// What begins with "ND 0:NC 1" outside a failure line.

@@ -7,8 +7,9 @@ use super::finding;
 use super::list::List;
 use super::message::Failure;
 use super::report::{Family, Kind, Report, Row, Scope, Thread, Unread};
+use super::size::printed;
 use super::source::Source;
-use super::table::{Finished, Table};
+use super::table::{Cell, Finished, Table};
 
 // LIMIT: hundreds of models on eight cores are some thousand rows.
 pub(super) const ROWS_MAX: usize = 4096;
@@ -36,6 +37,10 @@ pub(super) struct Open {
     pub(super) source: Source,
     /// A list without a line that says what it is of.
     pub(super) is_anonymous: bool,
+    /// The size in its failure line, if that is damaged.
+    damaged_size: Option<String>,
+    /// Whether the end of its failure line is lost.
+    is_cut: bool,
 }
 
 impl Open {
@@ -51,6 +56,8 @@ impl Open {
             takes_names: false,
             source,
             is_anonymous: false,
+            damaged_size: None,
+            is_cut: false,
         }
     }
 
@@ -75,37 +82,64 @@ impl Open {
         let exact = report
             .asked_bytes
             .filter(|_| report.asked_exact == Some(true));
-        let mut too_large = Vec::new();
+        let mut unread = Vec::new();
         match failure.asked {
-            Ok(asked) => {
+            Cell::Size(asked) => {
                 report.asked_exact = Some(exact.is_some());
                 report.asked_bytes = exact.or(Some(asked.bytes));
                 report.asked = Some(asked.text.to_string());
             }
-            Err(size) => {
-                too_large.push(format!("the size asked for: {size}"));
+            Cell::TooLarge(size) => {
+                unread.push(format!("the size asked for: {size}"));
                 report.asked = Some(size.text);
+                report.asked_exact = Some(false);
             }
+            Cell::Unreadable(text) => {
+                report.asked_exact = Some(exact.is_some());
+                unread.push(format!("the size asked for is {text:?}, which is no size"));
+                self.damaged_size = Some(text);
+            }
+            Cell::Absent => {}
         }
+        if failure.is_cut {
+            unread.push("the failure line is cut behind its size".to_owned());
+        } else if failure.device.is_none() || failure.core.is_none() {
+            unread.push("the place in the failure line is damaged".to_owned());
+        }
+        self.is_cut = failure.is_cut;
         report.family = Family::B;
         if let Some((text, size)) = failure.alignment {
-            report.family = Family::E;
+            if !failure.has_list {
+                report.family = Family::E;
+            }
             report.alignment = Some(text);
             match size {
                 Some(Ok(size)) => report.alignment_bytes = Some(size.bytes),
-                Some(Err(size)) => too_large.push(format!("the alignment: {size}")),
+                Some(Err(size)) => unread.push(format!("the alignment: {size}")),
                 None => {}
             }
         }
         report.usage = failure.usage;
-        report.device = Some(failure.device);
-        report.core = Some(failure.core);
+        report.device = failure.device;
+        report.core = failure.core;
         report.line = line;
         self.has_failure = true;
         self.touched = line;
-        for what in too_large {
+        for what in unread {
             self.unread(line, what);
         }
+    }
+
+    /// Whether it can be told in a table.
+    pub(super) fn may_have_table(&self) -> bool {
+        let is_newer = self.report.alignment.is_some() || self.is_cut;
+        self.has_failure && self.table.is_none() && is_newer
+    }
+
+    /// Whether the size asked for can be these bytes.
+    pub(super) fn may_have_asked(&self, bytes: u64) -> bool {
+        let damaged = self.damaged_size.as_ref();
+        damaged.is_none_or(|damaged| is_like(damaged, bytes)) && self.report.may_have_asked(bytes)
     }
 
     /// Begins a list that fills a new row.
@@ -117,6 +151,12 @@ impl Open {
             self.list = None;
             self.unread(row.line, format!("more than {ROWS_MAX} rows"));
         }
+    }
+
+    /// Its list, and the row that the list fills.
+    pub(super) fn list_and_row(&self) -> Option<(&List, &Row)> {
+        let list = self.list.as_ref()?;
+        Some((list, self.report.rows.get(list.row)?))
     }
 
     /// Whether its list has not had its first item.
@@ -188,6 +228,15 @@ impl Open {
         report.points_to = finding::findings(&report);
         Some(report)
     }
+}
+
+/// Whether a damaged size can be what the runtime prints for these bytes: no digit is another.
+pub(super) fn is_like(damaged: &str, bytes: u64) -> bool {
+    let printed = printed(bytes);
+    let same = |(found, wanted): (char, char)| {
+        found == wanted || !(found.is_ascii_digit() || ".KMGB".contains(found))
+    };
+    damaged.chars().count() == printed.len() && damaged.chars().zip(printed.chars()).all(same)
 }
 
 pub(super) fn also(report: &mut Report, line: u64) {

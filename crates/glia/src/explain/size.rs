@@ -1,4 +1,5 @@
-//! Sizes as the runtime prints them: three decimals, one of four units, powers of 1024.
+//! Sizes as the runtime prints them: three decimals, one of four units, powers of 1024. TB, and
+//! digits in groups of three, are the work of other tools.
 //!
 //! A printed size has lost bytes: `43.325MB` is any of some thousand sizes. So the text is kept
 //! beside the bytes computed from it, and two sizes are compared by printing the exact one, never
@@ -11,14 +12,27 @@ use serde::{Serialize, Serializer};
 
 use super::header;
 
-const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
+const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
+/// The runtime itself goes no further than GB; other tools do.
+const UNITS_PRINTED: usize = 4;
 // LIMIT: the digits of 2^64; one with more is too large, whatever its unit.
 const WHOLE_DIGITS_MAX: usize = 20;
 // LIMIT: more digits than these are no size at all.
 const DIGITS_MAX: usize = 64;
 const FRACTION_DIGITS_MAX: usize = 9;
-// LIMIT: digits, point, digits, unit.
-const TEXT_BYTES_MAX: usize = WHOLE_DIGITS_MAX + 1 + FRACTION_DIGITS_MAX + 2;
+const UNIT_BYTES_MAX: usize = 2;
+/// Powers of ten, by the digits behind the point.
+const TENS: [u64; FRACTION_DIGITS_MAX + 1] = {
+    let mut tens = [1; FRACTION_DIGITS_MAX + 1];
+    let mut at = 1;
+    while at < tens.len() {
+        tens[at] = 10 * tens[at - 1];
+        at += 1;
+    }
+    tens
+};
+// LIMIT: digits, point, digits, unit. One with commas that is longer is no size.
+const TEXT_BYTES_MAX: usize = WHOLE_DIGITS_MAX + 1 + FRACTION_DIGITS_MAX + UNIT_BYTES_MAX;
 
 /// A printed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -109,11 +123,7 @@ impl Size {
     /// The same, which tells a size that is too large from none.
     #[must_use]
     pub fn read(text: &[u8]) -> Option<(Result<Self, TooLarge>, usize)> {
-        if let Some((plain, left_out)) = without_separators(text) {
-            let (size, length) = Self::read(&plain)?;
-            return Some((size, length + left_out));
-        }
-        let whole = digits(text);
+        let (whole, commas) = grouped(text);
         let mut at = whole.len();
         let mut fraction: &[u8] = &[];
         if text.get(at) == Some(&b'.') {
@@ -127,6 +137,11 @@ impl Size {
             return None;
         }
         let number_end = at;
+        // "1,024MB" may as well be a point in other countries.
+        let is_ambiguous = commas == 1 && fraction.is_empty();
+        if commas > 0 && (is_ambiguous || number_end + UNIT_BYTES_MAX > TEXT_BYTES_MAX) {
+            return None;
+        }
         at += text[at..].iter().take_while(|&&byte| byte == b' ').count();
         let (exponent, unit) = unit(&text[at..])?;
         let end = at + unit.len();
@@ -140,12 +155,12 @@ impl Size {
             let text = format!("{number}{unit}");
             Some((Err(TooLarge { text }), end))
         };
-        if whole.len() > WHOLE_DIGITS_MAX {
+        if whole.len() - commas > WHOLE_DIGITS_MAX {
             return too_large();
         }
-        // 9 digits and 30 bits of a unit are less than 2^60.
-        let scale = 10_u64.pow(u32::try_from(fraction.len()).ok()?);
-        let behind = ((value(fraction).unwrap_or(0) << (10 * exponent)) + scale / 2) / scale;
+        let scale = u128::from(TENS[fraction.len()]);
+        let behind = u128::from(value(fraction).unwrap_or(0)) << (10 * exponent);
+        let behind = u64::try_from((behind + scale / 2) / scale).ok()?;
         let before = value(whole).and_then(|whole| whole.checked_mul(1 << (10 * exponent)));
         let Some(bytes) = before.and_then(|before| before.checked_add(behind)) else {
             return too_large();
@@ -158,19 +173,26 @@ impl Size {
     #[must_use]
     pub fn rounding_bytes(&self) -> u64 {
         // All units end alike.
-        let exponent = match self.text.as_bytes() {
+        let text = self.text.as_bytes();
+        let exponent = match text {
             [.., b'K', b'B'] => 1,
             [.., b'M', b'B'] => 2,
             [.., b'G', b'B'] => 3,
+            [.., b'T', b'B'] => 4,
             _ => return 0,
         };
-        (1_u64 << (10 * exponent)).div_ceil(2000)
+        // Behind the point, and before the unit.
+        let point = text.iter().rposition(|&byte| byte == b'.');
+        let decimals = point.map_or(0, |point| text.len() - point - 1 - UNIT_BYTES_MAX);
+        (1_u64 << (10 * exponent)).div_ceil(2 * TENS[decimals.min(FRACTION_DIGITS_MAX)])
     }
 
     /// Whether this text is what the runtime prints for `bytes`.
     #[must_use]
     pub fn is_printed(&self, bytes: u64) -> bool {
-        *self.text == *printed(bytes)
+        let printed = printed(bytes);
+        let digits = self.text.bytes().filter(|&byte| byte != b',');
+        digits.eq(printed.bytes())
     }
 }
 
@@ -178,7 +200,7 @@ impl Size {
 #[must_use]
 pub fn printed(bytes: u64) -> String {
     let mut exponent = 0;
-    while exponent + 1 < UNITS.len() && bytes >> (10 * (exponent + 1)) > 0 {
+    while exponent + 1 < UNITS_PRINTED && bytes >> (10 * (exponent + 1)) > 0 {
         exponent += 1;
     }
     #[expect(
@@ -222,9 +244,26 @@ fn digits(text: &[u8]) -> &[u8] {
     &text[..count]
 }
 
+/// The digits at the beginning of `text` with the commas between groups of three, and how many of
+/// those there are.
+fn grouped(text: &[u8]) -> (&[u8], usize) {
+    let first = digits(text).len();
+    let mut end = first;
+    let mut commas = 0;
+    while (1..=3).contains(&first)
+        && text.get(end) == Some(&b',')
+        && digits(&text[end + 1..]).len() == 3
+    {
+        end += 4;
+        commas += 1;
+    }
+    (&text[..end], commas)
+}
+
 /// `None` if it is more than a `u64` holds.
 fn value(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0_u64, |value, digit| {
+    let mut digits = digits.iter().filter(|&&digit| digit != b',');
+    digits.try_fold(0_u64, |value, digit| {
         value
             .checked_mul(10)?
             .checked_add(u64::from(digit.checked_sub(b'0')?))
@@ -266,6 +305,20 @@ mod tests {
         assert_eq!(bytes("4.000GB,"), Some(4 << 30));
         assert_eq!(bytes("1536.000GB"), Some(3 << 39));
         assert_eq!(bytes("12 MB"), Some(12 << 20));
+    }
+
+    #[test]
+    fn terabytes_and_groups_of_digits_are_read() {
+        assert_eq!(bytes("1.5TB"), Some(3 << 39));
+        assert_eq!(bytes("16777216TB"), None); // 2^64
+        assert_eq!(bytes("1,024.000MB"), Some(1 << 30));
+        assert_eq!(bytes("1,234,567B"), Some(1_234_567));
+        assert_eq!(bytes("1,024MB"), None); // perhaps a point
+        assert_eq!(bytes("1024,000.5MB"), None);
+        let (size, length) = Size::parse(b"1,024.000MB (usage").unwrap();
+        assert_eq!((&*size.text, length), ("1,024.000MB", 11));
+        let (size, _) = Size::parse(b"1.5TB").unwrap();
+        assert_eq!(size.rounding_bytes(), (1_u64 << 40).div_ceil(20));
     }
 
     #[test]

@@ -71,10 +71,11 @@ impl Heading {
         let [upper, lower] = rows.as_slice() else {
             return self.wrapped_columns();
         };
-        let lower = behind_total(lower)?;
-        // The rows end together; before the first cell a tool may have put bars of its own.
-        let upper = upper.len().checked_sub(lower.len()).map(|at| &upper[at..]);
-        Some(category::columns_by_heading(upper, lower))
+        let behind = behind_total(lower)?;
+        // The rows begin together, also where a tool has put bars of its own before them; either
+        // may be cut.
+        let upper = upper.get(lower.len() - behind.len()..);
+        Some(category::columns_by_heading(upper, behind))
     }
 
     /// The same, of one line or of more than two: their cells, joined, are those of two rows.
@@ -202,14 +203,9 @@ impl Table {
         })
     }
 
-    fn is_short(&self, cells: usize) -> bool {
-        let columns = self.columns.as_ref();
-        columns.is_none_or(|columns| cells <= columns.len())
-    }
-
     /// Whether a line can be cells of a row.
     pub(super) fn may_go_on(text: &[u8]) -> bool {
-        let can_be = |byte: &u8| byte.is_ascii_digit() || b"|./ \tnaKMGB".contains(byte);
+        let can_be = |byte: &u8| byte.is_ascii_digit() || b"|.,/ \tnaKMGTB".contains(byte);
         text.iter().all(can_be)
     }
 
@@ -225,7 +221,7 @@ impl Table {
     pub(super) fn finish(&mut self) -> Option<Finished> {
         let Partial { mut row, text, .. } = self.partial.take()?;
         let mut cells = cells(&text);
-        let is_cut = self.is_short(cells.len()) && !text.trim_ascii_end().ends_with(b"|");
+        let is_cut = !text.trim_ascii_end().ends_with(b"|");
         if is_cut && cells.last().is_some_and(|cell| !Cell::is_readable(cell)) {
             cells.pop();
         }
@@ -239,43 +235,46 @@ impl Table {
             }
         };
         let mut problems = Vec::new();
-        let mut bad = |what: String| problems.push(what);
-        let size = |cell: &&[u8]| Cell::read(cell);
-        match cells.first().map(size) {
-            Some(Cell::Size(size)) => row.total = Some(size),
-            Some(Cell::Absent) => {}
-            Some(Cell::TooLarge(size)) => bad(format!("TOTAL: {size}")),
-            Some(Cell::Unreadable(cell)) => bad(format!("TOTAL is {cell:?}, which is no size")),
-            None => bad("no cell behind the label".to_owned()),
+        let read = |problems: &mut Vec<String>, name: &str, cell: &[u8]| {
+            let (size, what) = Cell::read(cell).told(name);
+            problems.extend(what);
+            size
+        };
+        match cells.first() {
+            Some(cell) => row.total = read(&mut problems, "TOTAL", cell),
+            None => problems.push("no cell behind the label".to_owned()),
         }
         let Some(columns) = columns else {
-            bad(format!(
+            problems.push(format!(
                 "{} cells and no heading to tell what they are",
                 cells.len()
             ));
             return Some(Finished { row, problems });
         };
+        // Where a cell is damaged and the count is wrong, a bar may have gone with it: what stands
+        // behind may be of any column.
+        let damage = (behind != columns.len())
+            .then(|| cells.iter().position(|cell| !Cell::is_readable(cell)))
+            .flatten()
+            .filter(|&at| at <= columns.len());
         let mut categories = Vec::with_capacity(columns.len());
-        for (name, cell) in columns.iter().zip(cells.iter().skip(1)) {
-            let size = match size(cell) {
-                Cell::Size(size) => Some(size),
-                Cell::Absent => None,
-                Cell::TooLarge(size) => {
-                    bad(format!("{name}: {size}"));
-                    None
-                }
-                Cell::Unreadable(cell) => {
-                    bad(format!("{name} is {cell:?}, which is no size"));
-                    None
-                }
+        for (at, name) in (1..).zip(columns) {
+            let size = match (damage, cells.get(at)) {
+                (Some(damage), _) if at > damage => None,
+                (_, Some(cell)) => read(&mut problems, name, cell),
+                (_, None) => break,
             };
             categories.push((name.clone(), size));
         }
         row.categories = Categories(categories);
         if behind != columns.len() {
             let wanted = columns.len() + 1;
-            bad(format!(
-                "{} cells where the heading has {wanted}",
+            let unknown = match damage {
+                Some(_) => ": those behind the damaged one cannot be told apart",
+                None => "",
+            };
+            problems.push(format!(
+                "{} cells where the heading has {wanted}{unknown}",
                 cells.len()
             ));
         }
@@ -283,20 +282,40 @@ impl Table {
     }
 }
 
-/// What a cell says.
-enum Cell {
+/// What stands where a size should.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cell {
     Size(Size),
+    /// `n/a`.
     Absent,
     TooLarge(TooLarge),
+    /// The first letters of what it is instead.
     Unreadable(String),
 }
 
+impl From<Result<Size, TooLarge>> for Cell {
+    fn from(size: Result<Size, TooLarge>) -> Self {
+        size.map_or_else(Self::TooLarge, Self::Size)
+    }
+}
+
 impl Cell {
+    /// The size, and what is to be said if there is none but something is printed.
+    pub(super) fn told(self, name: &str) -> (Option<Size>, Option<String>) {
+        match self {
+            Self::Size(size) => (Some(size), None),
+            Self::Absent => (None, None),
+            Self::TooLarge(size) => (None, Some(format!("{name}: {size}"))),
+            Self::Unreadable(text) => (None, Some(format!("{name} is {text:?}, which is no size"))),
+        }
+    }
+
     fn is_readable(cell: &[u8]) -> bool {
         !matches!(Self::read(cell), Self::Unreadable(_))
     }
 
-    fn read(cell: &[u8]) -> Self {
+    /// Of the whole text.
+    pub(super) fn read(cell: &[u8]) -> Self {
         match Size::read(cell) {
             Some((Ok(size), length)) if length == cell.len() => Self::Size(size),
             Some((Err(size), length)) if length == cell.len() => Self::TooLarge(size),

@@ -1,7 +1,6 @@
 //! A report in words, for a person whose job has just died.
 
-use super::category::RINGS;
-use super::finding::{cannot_tell, capacity, fullest, largest, percent};
+use super::finding::{cannot_tell, capacity, fullest, largest, percent, ring_bytes};
 use super::report::{Kind, Report, Row, Scope};
 use super::size::{Size, printed};
 
@@ -22,7 +21,7 @@ pub fn paragraph(report: &Report) -> String {
         heading(report)
     );
     let mut line = |label: &str, words: &str| write_wrapped(&mut text, label, words);
-    if report.is_oom() && (report.asked.is_some() || report.asked_bytes.is_some()) {
+    if report.is_oom() && report.asked_exact.is_some() {
         line("asked", &asked(report));
     }
     if let Some(status) = &report.status {
@@ -121,7 +120,7 @@ fn heading(report: &Report) -> String {
     match report.kind {
         Kind::DeviceOom => format!("device memory ran out{place}"),
         Kind::HostOom => "host memory ran out".to_owned(),
-        Kind::Usage => format!("what was in use{place}; no failure"),
+        Kind::Usage => format!("what was in use{place}; no failure line"),
         Kind::NotMemory => "a failure, but none that the log ties to memory".to_owned(),
     }
 }
@@ -143,11 +142,13 @@ fn place(report: &Report) -> String {
 
 fn asked(report: &Report) -> String {
     let mut text = String::new();
-    let bytes = report.asked_bytes.unwrap_or_default();
-    match (&report.asked, report.asked_exact) {
-        (Some(asked), Some(true)) => text += &format!("{asked}, exactly {bytes} bytes"),
+    match (&report.asked, report.asked_bytes) {
+        (Some(asked), Some(bytes)) if report.asked_exact == Some(true) => {
+            text += &format!("{asked}, exactly {bytes} bytes");
+        }
         (Some(asked), _) => text += asked,
-        (None, _) => text += &format!("{}, exactly {bytes} bytes", printed(bytes)),
+        (None, Some(bytes)) => text += &format!("{}, exactly {bytes} bytes", printed(bytes)),
+        (None, None) => text += "a size that cannot be read",
     }
     if let Some(usage) = &report.usage {
         text += &format!(", for {}", fit(usage));
@@ -264,12 +265,9 @@ fn models(report: &Report) -> String {
         .map(|(row, total)| {
             let id = row.neff.map_or_else(String::new, |id| format!("{id} "));
             let name = row.name.as_deref().map_or("(no name)".to_owned(), fit);
-            let rings = row
-                .categories
-                .sizes()
-                .filter(|(name, _)| name.starts_with(RINGS));
-            let rings = rings.fold(0_u64, |sum, (_, size)| sum.saturating_add(size.bytes));
-            format!("{id}{name} {}, rings {}", total.text, printed(rings))
+            let rings = ring_bytes(row).map(printed);
+            let rings = rings.map_or_else(String::new, |rings| format!(", rings {rings}"));
+            format!("{id}{name} {}{rings}", total.text)
         })
         .collect();
     if rows.len() > MODELS_SHOWN_MAX {

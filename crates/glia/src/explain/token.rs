@@ -8,7 +8,7 @@ use super::category::{self, Name};
 use super::cursor::{Cursor, Stop};
 use super::header::{self, Header};
 use super::message::{self, Message};
-use super::size::{Size, TooLarge};
+use super::table::Cell;
 
 /// The level a row of a table is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) enum Token {
     /// A message.
     Message(Message),
     /// `* tensors: 8.216GB`, and `Tensors: 8.216GB`. `None` is the total.
-    Item(Option<Name>, Result<Size, TooLarge>),
+    Item(Option<Name>, Cell),
     /// The label of a table's row; its cells follow.
     Row(Label),
 }
@@ -49,6 +49,8 @@ pub(super) struct Scan {
     pub(super) found: Vec<Found>,
     /// Whether the line has a bar, as rows and headings of tables have.
     pub(super) has_bar: bool,
+    /// Whether "Failed to allocate" stands somewhere in it and could not be read.
+    pub(super) is_refused: bool,
     /// Where a message begins that the end of the line has cut.
     pub(super) cut: Option<usize>,
 }
@@ -138,6 +140,7 @@ impl Scan {
         self.found.clear();
         self.has_bar = false;
         self.cut = None;
+        self.is_refused = false;
         let mut at = 0;
         let mut floor = 0;
         while let Some(skipped) = next_beginning(&line[at..]) {
@@ -154,6 +157,7 @@ impl Scan {
                 }
                 Err(Stop::Cut | Stop::Other) => {
                     self.has_bar |= line[at] == b'|';
+                    self.is_refused |= line[at..].starts_with(b"Failed to alloc");
                     at += 1;
                 }
             }
@@ -197,7 +201,7 @@ fn token(line: &[u8], at: usize, floor: usize) -> Result<Found, Stop> {
         _ => {}
     }
     if matches!(line[at], b'T' | b'S' | b's')
-        && let Ok((token, end)) = plain_item(cursor)
+        && let Ok((token, end)) = plain_item(cursor, line[..at].trim_ascii().is_empty())
     {
         return Ok(found(end, token));
     }
@@ -214,11 +218,22 @@ fn item(mut cursor: Cursor<'_>) -> Result<(Token, usize), Stop> {
         _ => return Err(Stop::Other),
     };
     cursor.skip(bullet);
-    named_size(cursor)
+    named_size(cursor, Damage::Any)
+}
+
+/// What may stand where a size should, if the name is one that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// Nothing else.
+    None,
+    /// `n/a`, or what begins with a digit.
+    Number,
+    /// Anything.
+    Any,
 }
 
 /// `name: size`, in a list that has lost its bullets or never had them.
-pub(super) fn named_size(mut cursor: Cursor<'_>) -> Result<(Token, usize), Stop> {
+pub(super) fn named_size(mut cursor: Cursor<'_>, damage: Damage) -> Result<(Token, usize), Stop> {
     const NAME_BYTES_MAX: usize = 40;
     cursor.skip_space();
     // A list is short; one that is cut in the middle of a line goes on as another.
@@ -229,13 +244,38 @@ pub(super) fn named_size(mut cursor: Cursor<'_>) -> Result<(Token, usize), Stop>
     if !name.first().is_some_and(u8::is_ascii_alphabetic) || !name.iter().all(is_name) {
         return Err(Stop::Other);
     }
-    let size = cursor.size().map_err(|_| Stop::Other)?;
-    let name = (!name.eq_ignore_ascii_case(b"total")).then(|| category::named(name));
-    Ok((Token::Item(name, size), cursor.at()))
+    let is_total = name.eq_ignore_ascii_case(b"total");
+    let cell = match cursor.size() {
+        Ok(size) => Cell::from(size),
+        Err(_) if is_total || category::known(name).is_some() => damaged(&mut cursor, damage)?,
+        Err(_) => return Err(Stop::Other),
+    };
+    let name = (!is_total).then(|| category::named(name));
+    Ok((Token::Item(name, cell), cursor.at()))
+}
+
+/// What stands there instead of a size, up to the next item or a gap.
+fn damaged(cursor: &mut Cursor<'_>, damage: Damage) -> Result<Cell, Stop> {
+    let rest = cursor.rest();
+    let is_end = |at: usize| {
+        matches!(rest[at], b'*' | b'\t' | b'\\' | b'"') || rest[at..].starts_with(b"  ")
+    };
+    let end = (0..rest.len()).find(|&at| is_end(at));
+    let text = rest[..end.unwrap_or(rest.len())].trim_ascii();
+    let fits = match damage {
+        Damage::None => false,
+        Damage::Number => text == b"n/a" || text.first().is_some_and(u8::is_ascii_digit),
+        Damage::Any => true,
+    };
+    if !fits {
+        return Err(Stop::Other);
+    }
+    cursor.skip(text.len());
+    Ok(Cell::read(text))
 }
 
 /// The lines of an INFO block that have no bullet.
-fn plain_item(cursor: Cursor<'_>) -> Result<(Token, usize), Stop> {
+fn plain_item(cursor: Cursor<'_>, is_first: bool) -> Result<(Token, usize), Stop> {
     let rest = cursor.rest();
     let names: [&[u8]; 3] = [b"total:", b"tensors:", b"shared scratchpad:"];
     let begins = |name: &&[u8]| {
@@ -245,7 +285,12 @@ fn plain_item(cursor: Cursor<'_>) -> Result<(Token, usize), Stop> {
     if !names.iter().any(begins) {
         return Err(Stop::Other);
     }
-    named_size(cursor)
+    let damage = if is_first {
+        Damage::Number
+    } else {
+        Damage::None
+    };
+    named_size(cursor, damage)
 }
 
 /// The label of a table's row, with the bar behind it.

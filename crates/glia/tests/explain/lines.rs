@@ -19,9 +19,11 @@ fn a_single_line_gives_its_bytes_and_nothing_else() {
         (Some(8192), Some(true))
     );
     assert_eq!(
-        (found.asked, found.device, found.core, found.usage),
-        (None, None, None, None)
+        (found.asked, found.device, found.core, found.hbm),
+        (None, None, None, Some(1))
     );
+    // By the name alone.
+    assert_eq!(found.usage.as_deref(), Some("weight"));
     assert_eq!(
         (found.object.as_deref(), found.alignment_bytes),
         (Some("W7-a"), Some(64))
@@ -172,4 +174,75 @@ fn a_cell_of_2_to_the_64_is_null_and_said() {
     assert_eq!(found.unread.len(), 3, "{:?}", found.unread);
     assert!(found.rows[1].categories.has("model code"));
     assert_eq!(found.rows[1].categories.get("model code"), None);
+}
+
+#[test]
+fn a_buffer_that_is_no_weight_has_no_usage() {
+    for name in ["Weights-a", "W-b", "w7-a", "W7"] {
+        let line = format!(
+            "Failed to allocate aligned (0) buffer in MLA DRAM for {name} of size 8 bytes\n"
+        );
+        let found = report(line);
+        assert_eq!((found.usage, found.hbm), (None, None), "{name}");
+    }
+}
+
+#[test]
+fn a_failure_of_no_memory_has_the_thread_of_its_line() {
+    let found = report(error(7, "nrt_load", "no such device"));
+    assert_eq!(found.family, Family::N);
+    assert_eq!(
+        found.thread.map(|thread| thread.to_string()).as_deref(),
+        Some("4100:7")
+    );
+}
+
+#[test]
+fn a_line_that_has_lost_its_thread_takes_nobodys() {
+    let printed = ListReport::sample(7, 1, 0);
+    let start = super::printer::prefix(7, "ERROR", "").find("TDRV").unwrap();
+    let stranger = error(99, "nrt_infodump", "cut here");
+    let log = stranger + &printed.first()[start..] + &printed.head()[start..] + &printed.list();
+    let found = report(log);
+    assert_eq!((found.family, found.thread), (Family::B, None));
+    assert_eq!(found.asked_exact, Some(true));
+    assert_eq!(found.rows[0].categories.0.len(), 5);
+}
+
+/// The lines that a log's summary says could not be read.
+fn unread(log: impl AsRef<[u8]>) -> Vec<(u64, String)> {
+    let (summary, _) = glia::explain::explain(log.as_ref(), "x", |_| Ok(()));
+    let unread = summary.unread.into_iter();
+    unread.map(|unread| (unread.line, unread.what)).collect()
+}
+
+#[test]
+fn a_failure_in_other_words_is_named() {
+    let log = "x\nCUDA: Failed to allocate 5 buffers\nFailed to allocate hope\n";
+    let found = unread(log);
+    assert_eq!(
+        found.iter().map(|unread| unread.0).collect::<Vec<_>>(),
+        [2, 3]
+    );
+    assert!(
+        found[0].1.contains("this reads the runtime's own log"),
+        "{found:?}"
+    );
+    // Beside a report, callers' lines are of no interest.
+    let printed = ListReport::sample(7, 1, 0);
+    assert_eq!(unread(printed.whole() + log), []);
+}
+
+#[test]
+fn utf_16_is_said() {
+    let text = "Failed to alloc DEVICE memory: 77\n";
+    let wide: Vec<u8> = text.bytes().flat_map(|byte| [byte, 0]).collect();
+    let marked = [&[0xff, 0xfe], wide.as_slice()].concat();
+    for log in [wide.as_slice(), &marked] {
+        let found = unread(log);
+        assert_eq!(found[0].0, 1);
+        assert!(found[0].1.starts_with("looks like UTF-16"), "{found:?}");
+    }
+    assert_eq!(unread(text), []);
+    assert_eq!(unread([0; 64]), []);
 }

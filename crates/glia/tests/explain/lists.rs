@@ -270,3 +270,17 @@ fn bytes_with_separators_of_thousands_are_read_whole() {
     assert_eq!(again.asked_bytes, found.asked_bytes);
     assert_eq!(again.asked_exact, Some(true));
 }
+
+#[test]
+fn rings_that_were_asked_for_are_pointed_to_at_any_share() {
+    let mut printed = ListReport::sample(7, 1, 0);
+    printed.items[3].1 = 500 * MIB;
+    let rings = |found: &glia::explain::report::Report| {
+        let mut texts = found.points_to.iter().map(|finding| finding.text.clone());
+        texts.find(|text| text.starts_with("DMA rings take"))
+    };
+    let text = rings(&report(printed.whole())).unwrap();
+    assert!(text.starts_with("DMA rings take 500.000MB (4 %)"), "{text}");
+    printed.usage = "tensors";
+    assert_eq!(rings(&report(printed.whole())), None);
+}

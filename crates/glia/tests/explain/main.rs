@@ -8,6 +8,7 @@
 )]
 
 mod command;
+mod damaged;
 mod fuzz;
 mod info;
 mod known;

@@ -282,3 +282,88 @@ fn an_idle_core_of_the_same_hbm_is_pointed_to() {
         "NC 5 on the same HBM holds 97.000MB, next to nothing"
     );
 }
+
+#[test]
+fn a_table_that_is_cut_before_its_rings_says_nothing_of_them() {
+    let printed = sample();
+    for width in [80, 92, 94, 96, 100] {
+        let cut =
+            |line: &str| format!("{}\n", line[..line.len().min(width)].trim_end_matches('\n'));
+        let is_of_table = |line: &&String| line.contains('|');
+        let log: String = printed
+            .parts()
+            .iter()
+            .map(|line| {
+                if is_of_table(&line) {
+                    cut(line)
+                } else {
+                    line.clone()
+                }
+            })
+            .collect();
+        let found = report(log);
+        assert_eq!(found.rows.len(), 5, "{width}");
+        for row in &found.rows {
+            let names: Vec<_> = texts(row).into_iter().map(|(name, _)| name).collect();
+            let known = names.len().min(6);
+            assert!(known >= 5);
+            assert_eq!(names[..known], NAMES[..known], "{width}");
+        }
+        let words = glia::explain::tell::paragraph(&found);
+        assert!(
+            words.contains("models ") && !words.contains("rings"),
+            "{words}"
+        );
+    }
+}
+
+fn kinds(found: &Report) -> Vec<FindingKind> {
+    found.points_to.iter().map(|finding| finding.kind).collect()
+}
+
+/// A table of one core, which has its HBM alone.
+fn one_core(tensors: &str, total: &str, hbm: &str) -> Report {
+    let heading = sample().heading().concat();
+    let cells = format!(
+        "{total:^10}|  1.000MB |  0.000B  |{tensors:^10}|  0.000B  |  0.000B  |  0.000B  |  0.000B  |  0.000B  |  0.000B   |  0.000B  |  0.000B   |  0.000B  |"
+    );
+    report(format!(
+        "{hbm}Failed to allocate 2.000GB (alignment: none, usage: tensors) on ND 0:NC 1\n\
+         Displaying Current Memory Utilization:\n{heading}ND 0 HBM 1    |{cells}\n\\_NC 1        |{cells}\n"
+    ))
+}
+
+#[test]
+fn a_table_of_one_core_is_of_an_hbm_of_16_gib() {
+    for hbm in ["", "LNC size is 1. Neuron Cores using this HBM: NC 1\n"] {
+        let found = one_core("14.000GB", "14.001GB", hbm);
+        let capacity = glia::explain::finding::capacity(&found);
+        assert_eq!(capacity, Some((16 << 30, "Trn1 or Inf2")));
+        assert!(!kinds(&found).contains(&FindingKind::MoreFree));
+        assert!(found.points_to[0].text.ends_with("nearly all of it"));
+    }
+    let found = one_core("30.000GB", "30.001GB", "");
+    let capacity = glia::explain::finding::capacity(&found);
+    assert_eq!(capacity, Some((36 << 30, "Trn3")));
+    let found = one_core("36.000GB", "36.001GB", "");
+    assert_eq!(glia::explain::finding::capacity(&found), None);
+}
+
+#[test]
+fn more_that_was_free_than_asked_is_pointed_to() {
+    let found = one_core("10.000GB", "12.001GB", "");
+    let free = found
+        .points_to
+        .iter()
+        .find(|finding| finding.kind == FindingKind::MoreFree);
+    assert_eq!(
+        free.unwrap().text,
+        "more was free than asked, 3.999GB if this is Trn1 or Inf2: in pieces, split over two \
+         pools, or held by another core or process"
+    );
+    assert!(
+        found.points_to[0].text.ends_with(", most of it"),
+        "{:?}",
+        found.points_to
+    );
+}

@@ -3,11 +3,13 @@
 //! They come in this order and from one thread, but any of them may be missing.
 
 use super::super::message::{Failure, Place};
-use super::super::open::Open;
-use super::super::report::{Family, Kind};
+use super::super::open::{Open, is_like};
+use super::super::report::{Family, Kind, Row, Scope};
+use super::super::table::Cell;
 use super::Assembler;
-use super::messages::core_row;
 
+/// The usage that only the name of a buffer says.
+const WEIGHT: &str = "weight";
 /// Of a number that is a size.
 pub(super) const SIZE_TOO_LARGE: &str = "the size asked for is more than 2^64 bytes";
 
@@ -44,7 +46,7 @@ impl Assembler<'_> {
         place: Place,
         bytes: Option<u64>,
         name: String,
-        alignment_bytes: Option<u64>,
+        (alignment_bytes, hbm): (Option<u64>, Option<u32>),
     ) {
         let (line, thread) = (self.line, self.thread);
         let kind = kind_of(place);
@@ -52,7 +54,7 @@ impl Assembler<'_> {
             let report = &open.report;
             open.thread == thread
                 && report.kind == kind
-                && bytes.is_none_or(|bytes| report.may_have_asked(bytes))
+                && bytes.is_none_or(|bytes| open.may_have_asked(bytes))
         };
         let index = self.latest(fits).or_else(|| {
             bytes.map(|bytes| {
@@ -67,8 +69,13 @@ impl Assembler<'_> {
         if let Some(bytes) = bytes {
             open.report.set_asked_bytes(bytes);
         }
-        if open.report.object.is_none() && !name.is_empty() {
-            open.report.object = Some(name);
+        let report = &mut open.report;
+        report.hbm = report.hbm.or(hbm);
+        if report.usage.is_none() && is_weight(&name) {
+            report.usage = Some(WEIGHT.into());
+        }
+        if report.object.is_none() && !name.is_empty() {
+            report.object = Some(name);
         }
         if let (None, Some(bytes)) = (&open.report.alignment, alignment_bytes) {
             open.report.alignment = Some(bytes.to_string());
@@ -87,17 +94,30 @@ impl Assembler<'_> {
                 && open.report.kind == Kind::DeviceOom
                 && open.report.rows.is_empty()
                 && match (open.report.asked_bytes, &failure.asked) {
-                    (Some(bytes), Ok(asked)) => asked.is_printed(bytes),
-                    (None, Err(_)) => true,
+                    (Some(bytes), Cell::Size(asked)) => asked.is_printed(bytes),
+                    (None, Cell::TooLarge(_)) => true,
+                    // The thread has said the size, and says it again.
+                    (Some(_), Cell::Unreadable(_)) => true,
                     _ => false,
                 }
         };
         let index = self
             .latest(begun)
             .unwrap_or_else(|| self.push(self.report(Family::B, Kind::DeviceOom)));
-        let is_list = failure.alignment.is_none();
-        let row = core_row(failure.device, failure.core, line);
-        if let Ok(asked) = &failure.asked {
+        if let (Cell::Unreadable(damaged), Some(bytes)) =
+            (&failure.asked, self.open[index].report.asked_bytes)
+            && !is_like(damaged, bytes)
+        {
+            let open = &mut self.open[index];
+            open.also(open.report.line);
+            open.report.asked_bytes = None;
+            open.report.asked_exact = None;
+        }
+        let is_list = failure.alignment.is_none() || failure.has_list;
+        let mut row = Row::new(Scope::Core, line);
+        row.device = failure.device;
+        row.core = failure.core;
+        if let Cell::Size(asked) = &failure.asked {
             self.remember(thread, &asked.text);
         }
         let stash = self.stashes.of(thread);
@@ -118,6 +138,15 @@ impl Assembler<'_> {
             self.begin_list(index, row, true);
         }
     }
+}
+
+/// Whether a buffer has the name of a weight, as `W145-b`.
+fn is_weight(name: &str) -> bool {
+    let rest = name.strip_prefix('W');
+    rest.and_then(|rest| rest.split_once('-'))
+        .is_some_and(|(number, _)| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
 }
 
 fn kind_of(place: Place) -> Kind {

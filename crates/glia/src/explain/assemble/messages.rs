@@ -18,7 +18,8 @@ impl Assembler<'_> {
                 bytes,
                 name,
                 alignment_bytes,
-            } => self.object(place, bytes, name, alignment_bytes),
+                hbm,
+            } => self.object(place, bytes, name, (alignment_bytes, hbm)),
             Message::Failure(failure) => self.failure(failure),
             Message::ListHead { device, core } => {
                 let mut report = self.report(Family::B, Kind::Usage);
@@ -133,9 +134,9 @@ impl Assembler<'_> {
         let better = self
             .sign
             .as_ref()
-            .is_none_or(|(known, _)| std::mem::discriminant(known) != rank && sign < *known);
+            .is_none_or(|(known, ..)| std::mem::discriminant(known) != rank && sign < *known);
         if better {
-            self.sign = Some((sign, self.line));
+            self.sign = Some((sign, self.line, self.thread));
         }
     }
 }

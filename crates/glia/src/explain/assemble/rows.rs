@@ -8,21 +8,16 @@ use memchr::memchr_iter;
 use super::super::category::Name;
 use super::super::open::{Open, ROWS_MAX};
 use super::super::report::{Family, Kind, Row, Scope};
-use super::super::size::{Size, TooLarge};
+use super::super::size::Size;
 use super::super::source::Source;
-use super::super::table::Heading;
+use super::super::table::{Cell, Heading};
 use super::super::token::Label;
 use super::Assembler;
 
 impl Assembler<'_> {
     pub(super) fn table_head(&mut self) {
         let thread = self.thread;
-        let fits = |open: &Open| {
-            open.thread == thread
-                && open.has_failure
-                && open.table.is_none()
-                && open.report.alignment.is_some()
-        };
+        let fits = |open: &Open| open.thread == thread && open.may_have_table();
         let index = self
             .latest(fits)
             .unwrap_or_else(|| self.push(self.report(Family::C, Kind::Usage)));
@@ -32,16 +27,30 @@ impl Assembler<'_> {
         self.open.touch_table(index, self.tick);
     }
 
-    pub(super) fn item(&mut self, name: Option<Name>, size: Result<Size, TooLarge>) {
-        let line = self.line;
+    /// The list that an item goes to: the latest of which it is the next one, else the latest that
+    /// has room for it.
+    fn list_of(&self, name: Option<&Name>, cell: &Cell) -> Option<usize> {
+        // A total at the end of a list stands close to its items.
+        const NEAR_LINES: u64 = 4;
         let accepts = |open: &Open| {
-            let list = open.list.as_ref();
-            let row = list.and_then(|list| open.report.rows.get(list.row));
-            list.zip(row)
-                .is_some_and(|(list, row)| list.accepts(row, name.as_ref(), &size))
+            let list = open.list_and_row();
+            list.is_some_and(|(list, row)| list.accepts(row, name, cell))
         };
-        let index = match (self.open.latest_list(self.source, accepts), &name) {
+        let may_have = |open: &Open| {
+            let is_near = name.is_some() || open.touched + NEAR_LINES >= self.line;
+            let list = open.list_and_row();
+            is_near && list.is_some_and(|(list, row)| list.may_have(row, name, cell))
+        };
+        let next = self.open.latest_list(self.source, accepts);
+        next.or_else(|| self.open.latest_list(self.source, may_have))
+    }
+
+    pub(super) fn item(&mut self, name: Option<Name>, cell: Cell) {
+        let line = self.line;
+        let index = match (self.list_of(name.as_ref(), &cell), &name) {
             (Some(index), _) => index,
+            // Such words may stand anywhere.
+            (None, _) if matches!(cell, Cell::Absent | Cell::Unreadable(_)) => return,
             (None, None) => {
                 // A list of which the beginning is lost; one that came to nothing makes room.
                 self.open.retain(|open| {
@@ -61,7 +70,11 @@ impl Assembler<'_> {
                 let lists = self.open.iter_mut().filter(|open| open.list.is_some());
                 let latest = lists.max_by_key(|open| open.list.as_ref().map(|list| list.opened));
                 if let Some(open) = latest {
-                    let text = size.map_or_else(|size| size.text, |size| size.text.to_string());
+                    let text = match cell {
+                        Cell::Size(size) => size.text.to_string(),
+                        Cell::TooLarge(size) => size.text,
+                        Cell::Absent | Cell::Unreadable(_) => return,
+                    };
                     open.unread(line, format!("{name} {text} fits no list that is open"));
                 }
                 return;
@@ -69,14 +82,14 @@ impl Assembler<'_> {
         };
         let open = &mut self.open[index];
         open.touched = line;
-        if let Err(size) = &size {
-            let name = name.as_deref().unwrap_or("total");
-            open.unread(line, format!("{name}: {size}"));
+        let (size, what) = cell.told(name.as_deref().unwrap_or("total"));
+        if let Some(what) = what {
+            open.unread(line, what);
         }
         if let Some(list) = &mut open.list
             && let Some(row) = open.report.rows.get_mut(list.row)
         {
-            list.add(row, name, size.ok());
+            list.add(row, name, size);
         }
     }
 
@@ -131,12 +144,7 @@ impl Assembler<'_> {
         }
         if self.heading.is_fresh() {
             // The line above the table is missing.
-            let lacks = |open: &Open| {
-                open.has_failure
-                    && open.table.is_none()
-                    && open.report.alignment.is_some()
-                    && open.report.device == Some(device)
-            };
+            let lacks = |open: &Open| open.may_have_table() && open.report.device == Some(device);
             let index = self.latest(lacks)?;
             self.open[index].table = Some(Box::default());
             return Some(index);

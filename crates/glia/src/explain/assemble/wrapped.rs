@@ -2,11 +2,11 @@
 //! it.
 
 use super::super::cursor::Cursor;
-use super::super::message::Message;
+use super::super::message::{self, Message};
 use super::super::open::Open;
 use super::super::report::Thread;
 use super::super::source::Source;
-use super::super::token::Scan;
+use super::super::token::{Scan, Token};
 use super::Assembler;
 
 // LIMIT: a failure line wrapped at 20 columns has 5 lines.
@@ -32,6 +32,22 @@ pub(super) enum Tail {
     Core,
 }
 
+impl Carried {
+    /// Whether it is a failure line that the line cannot complete: that begins with an item, or with
+    /// the next header of the same thread.
+    pub(super) fn ends_before(&self, text: &[u8], scan: &Scan) -> bool {
+        let Some(first) = scan.found.first() else {
+            return false;
+        };
+        let is_other = match &first.token {
+            Token::Header(header) => header.thread.is_some() && header.thread == self.thread,
+            Token::Item(..) | Token::Row(_) => text[..first.start].trim_ascii().is_empty(),
+            Token::Message(_) => false,
+        };
+        is_other && message::of_cut(&self.text).is_some()
+    }
+}
+
 impl Assembler<'_> {
     /// Joins the beginning of a message with the line that may complete it.
     pub(super) fn join(&mut self, mut carried: Carried, text: &[u8], scan: &mut Scan) {
@@ -50,8 +66,18 @@ impl Assembler<'_> {
         }
         self.thread = carried.thread;
         self.source = carried.source;
-        if first >= begun {
-            // It was nothing; the line stands for itself.
+        let is_broken = scan.found.first().is_some_and(|found| {
+            let is_broken = match &found.token {
+                Token::Message(Message::Broken) => true,
+                Token::Message(Message::Failure(failure)) => failure.core.is_none(),
+                _ => false,
+            };
+            found.start == 0 && is_broken
+        });
+        if first >= begun || is_broken && message::of_cut(&carried.text[..begun]).is_some() {
+            // It was nothing, or a failure line that is cut; the line stands for itself.
+            carried.text.truncate(begun);
+            self.take_cut(carried);
             scan.read(text, true);
             self.place(text, scan);
             self.take(text, scan);
@@ -62,6 +88,17 @@ impl Assembler<'_> {
         // The joined text is the message and what follows it in the line.
         self.take(&carried.text, scan);
         self.line = here;
+    }
+
+    /// Takes the beginning of a failure line of which the rest has not come.
+    pub(super) fn take_cut(&mut self, carried: Carried) {
+        let Some(failure) = message::of_cut(&carried.text) else {
+            return;
+        };
+        let of_line = (self.thread, self.source, self.line);
+        (self.thread, self.source, self.line) = (carried.thread, carried.source, carried.line);
+        self.failure(failure);
+        (self.thread, self.source, self.line) = of_line;
     }
 
     /// Takes the rest of a number or of a list of cores that a terminal has wrapped; says whether
