@@ -5,7 +5,7 @@
 //! operation's own record (a worker or an exit has no caller), and is `Copy`: no strings, no host
 //! pointers. The sink stamps the order in which it heard them.
 //!
-//! A name (the site of a chunk, the hint of an allocation) is a [`NameId`]. The sink gives it: the
+//! A name (the site of a chunk or an allocation, the hint of an allocation) is a [`NameId`]. The sink gives it: the
 //! layer asks [`Sink::name`] for a text's number and then tells the event. So the layers of a
 //! machine, its devices and its processes cannot use one number for two names, and the sink has
 //! heard of each name before the first event that uses it.
@@ -389,6 +389,8 @@ pub enum Event {
         model_name: Option<NameId>,
         /// What the program calls the memory.
         hint: Option<NameId>,
+        /// Where the program asked for it: a line of its code, or what it calls the place.
+        site: Option<NameId>,
     },
     /// The runtime could not allocate memory.
     AllocationFailed {
@@ -444,10 +446,14 @@ impl Event {
             Self::ChunkTaken { site, .. } => rename(site),
             Self::ModelLoaded { model_name, .. } => rename(model_name),
             Self::Allocated {
-                model_name, hint, ..
+                model_name,
+                hint,
+                site,
+                ..
             } => {
                 rename(model_name);
                 rename(hint);
+                rename(site);
             }
             Self::AllocationFailed { hint, .. } => rename(hint),
             _ => {}

@@ -268,6 +268,7 @@ fn everything() -> Vec<Heard> {
             model: None,
             model_name: None,
             hint: name,
+            site: name,
         },
         Event::AllocationFailed {
             size_bytes,

@@ -175,7 +175,8 @@ told! { Event:
     }
     "model_unloaded" Self::ModelUnloaded { model } => { "model": model }
     "allocated" Self::Allocated {
-        at, size_bytes, allocated_bytes, location, usage, model, model_name, hint
+        at, size_bytes, allocated_bytes, location, usage, model, model_name, hint,
+        site
     } => {
         "at": hex(at.get()),
         "size_bytes": size_bytes,
@@ -185,6 +186,7 @@ told! { Event:
         "model": model,
         "model_name": model_name.map(NameId::get),
         "hint": hint.map(NameId::get),
+        "site": site.map(NameId::get),
     }
     "allocation_failed" Self::AllocationFailed {
         size_bytes, align_bytes, location, usage, hint, status

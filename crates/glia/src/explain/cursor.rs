@@ -78,11 +78,10 @@ impl<'a> Cursor<'a> {
     /// A number of any length; `None` if it is more than a `u64` holds.
     pub(super) fn count(&mut self) -> Result<Option<u64>, Stop> {
         self.skip_space();
-        if let Some((plain, left_out)) = size::without_separators(self.rest()) {
-            let mut ahead = Cursor::new(&plain, 0);
-            let count = ahead.count()?;
-            self.at += ahead.at + left_out;
-            return Ok(count);
+        let (groups, commas) = size::grouped(self.rest());
+        if commas > 0 {
+            self.at += groups.len();
+            return Ok(size::value(groups));
         }
         let digits = self.rest().iter();
         let mut digits = digits.take_while(|byte| byte.is_ascii_digit()).count();

@@ -211,34 +211,6 @@ pub fn printed(bytes: u64) -> String {
     format!("{number:.3}{}", UNITS[exponent])
 }
 
-/// `text` without the commas of the number that it begins with, and how many those are; `None` if
-/// there are none. The runtime writes none, but people and spreadsheets do.
-pub(super) fn without_separators(text: &[u8]) -> Option<(Vec<u8>, usize)> {
-    const GROUP_DIGITS: usize = 3;
-    let first = digits(text);
-    let mut rest = &text[first.len()..];
-    if !(1..=GROUP_DIGITS).contains(&first.len()) || rest.first() != Some(&b',') {
-        return None;
-    }
-    let mut number = first.to_vec();
-    let mut left_out = 0;
-    while let Some(behind) = rest.strip_prefix(b",")
-        && let group = digits(behind)
-        && group.len() == GROUP_DIGITS
-        && number.len() <= DIGITS_MAX
-    {
-        number.extend_from_slice(group);
-        rest = &behind[GROUP_DIGITS..];
-        left_out += 1;
-    }
-    if left_out == 0 {
-        return None;
-    }
-    // What follows may be the rest of a long line.
-    number.extend_from_slice(&rest[..rest.len().min(TEXT_BYTES_MAX)]);
-    Some((number, left_out))
-}
-
 fn digits(text: &[u8]) -> &[u8] {
     let count = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     &text[..count]
@@ -246,7 +218,7 @@ fn digits(text: &[u8]) -> &[u8] {
 
 /// The digits at the beginning of `text` with the commas between groups of three, and how many of
 /// those there are.
-fn grouped(text: &[u8]) -> (&[u8], usize) {
+pub(super) fn grouped(text: &[u8]) -> (&[u8], usize) {
     let first = digits(text).len();
     let mut end = first;
     let mut commas = 0;
@@ -261,7 +233,7 @@ fn grouped(text: &[u8]) -> (&[u8], usize) {
 }
 
 /// `None` if it is more than a `u64` holds.
-fn value(digits: &[u8]) -> Option<u64> {
+pub(super) fn value(digits: &[u8]) -> Option<u64> {
     let mut digits = digits.iter().filter(|&&digit| digit != b',');
     digits.try_fold(0_u64, |value, digit| {
         value
@@ -354,9 +326,9 @@ mod tests {
     }
 
     #[test]
-    fn separators_of_thousands_are_left_out() {
+    fn separators_of_thousands_are_looked_past() {
         let (size, length) = Size::parse(b"16,355.328MB (").unwrap();
-        assert_eq!((&*size.text, length), ("16355.328MB", 12));
+        assert_eq!((&*size.text, length), ("16,355.328MB", 12));
         assert_eq!(bytes("1,048,576B"), Some(1 << 20));
         for text in ["1,24MB", "1,0240MB", "1234,567MB", ",123MB", "1,,234MB"] {
             assert_eq!(bytes(text), None, "{text}");

@@ -8,6 +8,7 @@ use glia_abi::mem::Location;
 use super::allocator::{Allocator, Owner};
 use super::block::Block;
 use super::{AllocSpec, Dmem};
+use crate::dml::Site;
 use crate::error::RuntimeError;
 use crate::trace::{AllocStart, AllocStop, CopyStart, FreeStart, MemoryEnd, Stop, TraceId};
 
@@ -50,6 +51,7 @@ impl Allocator {
     pub(super) fn tell_allocated(&self, block: &Block) {
         self.device.tell(|| {
             let facts = &block.facts;
+            let site = facts.site.as_ref().map(Site::to_string);
             let event = Event::Allocated {
                 at: facts.first_byte(),
                 size_bytes: facts.size_bytes,
@@ -62,6 +64,9 @@ impl Allocator {
                     Owner::Model { model_name, .. } => model_name,
                 },
                 hint: self.device.name(facts.hint.as_deref()),
+                site: site
+                    .as_deref()
+                    .and_then(|site| self.device.name(Some(site))),
             };
             (block.ids(), event)
         });

@@ -113,6 +113,7 @@ fn the_life_of_a_tensor_is_told_in_order_with_its_ids() {
             model: None,
             model_name: None,
             hint: Some(NameId::new(0)),
+            site: Some(NameId::new(1)),
         },
         copied(CopyWay::In, 8, 100),
         copied(CopyWay::Out, 0, 5000),
@@ -344,6 +345,7 @@ fn a_model_names_what_it_owns_and_is_unloaded_behind_it() {
         hint: Some("weights"),
         ..AllocSpec::device(4096, MemUsage::Weight)
     };
+    let line = line!() + 1;
     let _left = model.allocate(&spec).unwrap();
     drop(model);
     let told = heard.take();
@@ -363,10 +365,14 @@ fn a_model_names_what_it_owns_and_is_unloaded_behind_it() {
     assert_eq!(ids.core, Some(CoreId::new(1)));
     assert!(matches!(
         allocated,
-        Event::Allocated { model: Some(1001), model_name, hint, .. }
-            if model_name == llama && hint == Some(NameId::new(1))
+        Event::Allocated { model: Some(1001), model_name, hint, site, .. }
+            if model_name == llama
+                && (hint, site) == (Some(NameId::new(1)), Some(NameId::new(2)))
     ));
-    assert_eq!(*heard.names.lock().unwrap(), ["llama", "weights"]);
+    let names = heard.names.lock().unwrap();
+    assert_eq!(names[..2], ["llama", "weights"]);
+    let line = format!("{}:{line}:", file!());
+    assert!(names[2].starts_with(&line), "{names:?}");
 }
 
 #[test]
