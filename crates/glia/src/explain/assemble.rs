@@ -13,6 +13,7 @@ mod desk;
 mod failure;
 mod messages;
 mod rows;
+mod tangle;
 mod wrapped;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use super::source::Source;
 use super::table::{Heading, Table};
 use super::token::{self, Damage, Found, Scan, Token};
 use desk::Reported;
+use rows::Turns;
 use wrapped::{Carried, Tail};
 
 const UNREAD_MAX: usize = 1000;
@@ -60,6 +62,10 @@ pub(super) struct Assembler<'f> {
     reported: Reported,
     /// Grows with everything that is opened or touched.
     tick: u64,
+    /// Lists that may have got one another's items, by when they were opened.
+    tangles: Vec<(u64, u64)>,
+    /// The last rows of tables.
+    turns: Turns,
     /// With its line and thread.
     sign: Option<(Sign, u64, Option<Thread>)>,
     has_oom: bool,
@@ -88,6 +94,8 @@ impl<'f> Assembler<'f> {
             is_settled: true,
             reported: Reported::default(),
             tick: 0,
+            tangles: Vec::new(),
+            turns: Turns::default(),
             sign: None,
             has_oom: false,
             refused: Vec::new(),
@@ -313,6 +321,7 @@ impl<'f> Assembler<'f> {
         self.threads.clear();
         self.stashes.clear();
         let keeps = |open: &Open| open.is_anonymous || (!open.has_failure && open.report.is_oom());
+        self.untangle();
         for open in self.open.take(|open| !keeps(open)) {
             self.close(open);
         }
@@ -327,6 +336,7 @@ impl<'f> Assembler<'f> {
                 self.finish_carried(carried);
             }
         }
+        self.untangle();
         for open in self.open.take(|_| true) {
             self.close(open);
         }

@@ -24,6 +24,12 @@ pub(super) struct List {
     last_position: Option<usize>,
     /// Whether the total has come, be it one that cannot be read.
     has_total: bool,
+    /// The line of the total; 0 for one that stands in the head.
+    pub(super) total_line: u64,
+    /// The lines of the categories, in their order.
+    pub(super) lines: Vec<u64>,
+    /// Items that fit no list when they came.
+    pub(super) left: Vec<(u64, Option<Name>, Size)>,
 }
 
 impl List {
@@ -34,6 +40,9 @@ impl List {
             in_order,
             last_position: None,
             has_total: false,
+            total_line: 0,
+            lines: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -62,6 +71,20 @@ impl List {
         self.lacks_total(row) && sum <= size.bytes.saturating_add(rounding)
     }
 
+    /// Whether it has no such item.
+    pub(super) fn lacks(&self, row: &Row, name: Option<&Name>) -> bool {
+        name.map_or(self.lacks_total(row), |name| !row.categories.has(name))
+    }
+
+    /// Keeps an item that fits no list; false if there is no room.
+    pub(super) fn leave(&mut self, line: u64, name: Name, size: Size) -> bool {
+        let has_room = self.left.len() < CATEGORIES_MAX;
+        if has_room {
+            self.left.push((line, Some(name), size));
+        }
+        has_room
+    }
+
     fn lacks_total(&self, row: &Row) -> bool {
         row.total.is_none() && !self.has_total
     }
@@ -80,14 +103,16 @@ impl List {
     }
 
     /// Takes an item.
-    pub(super) fn add(&mut self, row: &mut Row, name: Option<Name>, size: Option<Size>) {
+    pub(super) fn add(&mut self, row: &mut Row, line: u64, name: Option<Name>, size: Option<Size>) {
         let Some(name) = name else {
             row.total = size;
             self.has_total = true;
+            self.total_line = line;
             return;
         };
         self.last_position = category::position(&name).or(self.last_position);
         row.categories.0.push((name, size));
+        self.lines.push(line);
     }
 }
 

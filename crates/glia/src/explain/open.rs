@@ -2,12 +2,12 @@
 
 use rustc_hash::FxHashMap;
 
-use super::category;
+use super::category::{self, Name};
 use super::finding;
 use super::list::List;
 use super::message::Failure;
 use super::report::{Family, Kind, Report, Row, Scope, Thread, Unread};
-use super::size::printed;
+use super::size::{Size, printed};
 use super::source::Source;
 use super::table::{Cell, Finished, Table};
 
@@ -142,8 +142,48 @@ impl Open {
         damaged.is_none_or(|damaged| is_like(damaged, bytes)) && self.report.may_have_asked(bytes)
     }
 
+    /// Gives its list other items, in the order of their lines; what cannot be read stays.
+    pub(super) fn set_list(&mut self, items: Vec<(u64, Option<Name>, Size)>) {
+        let Some(list) = &mut self.list else { return };
+        let Some(row) = self.report.rows.get_mut(list.row) else {
+            return;
+        };
+        let before = std::mem::take(&mut row.categories.0);
+        let before = std::mem::take(&mut list.lines).into_iter().zip(before);
+        let mut all: Vec<_> = before
+            .filter(|(_, (_, size))| size.is_none())
+            .map(|(line, (name, size))| (line, Some(name), size))
+            .collect();
+        all.extend(
+            items
+                .into_iter()
+                .map(|(line, name, size)| (line, name, Some(size))),
+        );
+        all.sort_by_key(|(line, ..)| *line);
+        for (line, name, size) in all {
+            list.add(row, line, name, size);
+        }
+        list.left.clear();
+    }
+
+    /// Says what fits no list.
+    fn say_left(&mut self) {
+        let left = self
+            .list
+            .as_mut()
+            .map(|list| std::mem::take(&mut list.left));
+        for (line, name, size) in left.unwrap_or_default() {
+            let name = name.as_deref().unwrap_or("total");
+            self.unread(
+                line,
+                format!("{name} {} fits no list that is open", size.text),
+            );
+        }
+    }
+
     /// Begins a list that fills a new row.
     pub(super) fn begin_list(&mut self, row: Row, opened: u64, in_order: bool) {
+        self.say_left();
         if self.report.rows.len() < ROWS_MAX {
             self.list = Some(List::new(self.report.rows.len(), opened, in_order));
             self.report.rows.push(row);
@@ -186,7 +226,12 @@ impl Open {
     pub(super) fn wants_core(&self, core: u32) -> bool {
         let cores = &self.report.hbm_cores;
         let rows = &self.report.rows;
+        let is_written = self
+            .table
+            .as_ref()
+            .is_some_and(|table| table.writes_core(core));
         !self.takes_names
+            && !is_written
             && (cores.is_empty() || cores.contains(&core))
             && !rows
                 .iter()
@@ -197,13 +242,18 @@ impl Open {
     /// complete.
     pub(super) fn wants_neff(&self, neff: u64) -> bool {
         let rows = &self.report.rows;
-        !self.takes_names && !rows.iter().any(|row| row.neff == Some(neff))
+        let is_written = self
+            .table
+            .as_ref()
+            .is_some_and(|table| table.writes_neff(neff));
+        !self.takes_names && !is_written && !rows.iter().any(|row| row.neff == Some(neff))
     }
 
     /// The report, complete as it will ever be; `None` if it came to nothing.
     pub(super) fn close(mut self) -> Option<Box<Report>> {
         let finished = self.table.as_mut().and_then(|table| table.finish());
         self.take_row(finished);
+        self.say_left();
         let mut report = self.report;
         report
             .rows

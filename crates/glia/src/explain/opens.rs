@@ -11,6 +11,9 @@ use super::open::Open;
 use super::report::Row;
 use super::source::Source;
 
+// LIMIT: more lists than these do not alternate.
+const UNFINISHED_MAX: usize = 8;
+
 /// The reports that are open, in the order in which they were begun.
 #[derive(Debug, Default)]
 pub(super) struct Opens {
@@ -19,6 +22,8 @@ pub(super) struct Opens {
     has_lists: bool,
     /// Whether any has room for names of models.
     takes_names: bool,
+    /// Lists of which the items do not come to the total yet, the last few.
+    unfinished: Vec<u64>,
     /// The list that was begun last: its tick, and where its report was then.
     list: (u64, usize),
     /// The table that was written last.
@@ -108,6 +113,24 @@ impl Opens {
         self.all[index].begin_list(row, tick, in_order);
         self.list = (tick, index);
         self.has_lists = true;
+        if self.unfinished.len() >= UNFINISHED_MAX {
+            self.unfinished.remove(0);
+        }
+        self.unfinished.push(tick);
+    }
+
+    /// Notes that a list is complete.
+    pub(super) fn finish_list(&mut self, tick: u64) {
+        self.unfinished.retain(|&unfinished| unfinished != tick);
+    }
+
+    /// Whether there are several that are not.
+    pub(super) fn has_unfinished_lists(&self) -> bool {
+        self.unfinished.len() > 1
+    }
+
+    pub(super) fn is_unfinished(&self, tick: u64) -> bool {
+        self.unfinished.contains(&tick)
     }
 
     /// Notes that the table of a report is written.

@@ -57,6 +57,18 @@ impl Heading {
         true
     }
 
+    /// Whether it has no such row yet; of a piece of a row, that is not known.
+    pub(super) fn lacks(&self, text: &[u8]) -> bool {
+        let begins = |word: &[u8]| {
+            let has = |line: &[u8]| {
+                line.split(|&byte| byte == b'|')
+                    .any(|it| it.trim_ascii() == word)
+            };
+            has(text) && self.lines.iter().any(|line| has(line))
+        };
+        !begins(b"TOTAL") && !begins(b"Model")
+    }
+
     pub(super) fn finish(&mut self) {
         self.is_done = true;
     }
@@ -201,6 +213,18 @@ impl Table {
         self.partial.as_ref().is_some_and(|partial| {
             partial.text.len() < ROW_BYTES_MAX && wanted.is_none_or(|wanted| partial.bars < wanted)
         })
+    }
+
+    /// Whether the row that is open is of a core.
+    pub(super) fn writes_core(&self, core: u32) -> bool {
+        let row = self.partial.as_ref().map(|partial| &partial.row);
+        row.is_some_and(|row| row.scope == Scope::Core && row.core == Some(core))
+    }
+
+    /// Whether the row that is open is of a model.
+    pub(super) fn writes_neff(&self, neff: u64) -> bool {
+        let row = self.partial.as_ref().map(|partial| &partial.row);
+        row.is_some_and(|row| row.neff == Some(neff))
     }
 
     /// Whether a line can be cells of a row.

@@ -2,7 +2,7 @@
 
 use glia::explain::report::{Family, Report};
 
-use super::printer::{ListReport, TableReport, error, size};
+use super::printer::{GIB, ListReport, MIB, TableReport, error, size};
 use super::{report, reports, total};
 
 #[test]
@@ -146,4 +146,128 @@ fn reports_come_in_the_order_of_their_lines() {
     let lines: Vec<_> = reports(&log).iter().map(|report| report.line).collect();
     assert_eq!(lines.len(), 50);
     assert!(lines.is_sorted());
+}
+
+/// The lines of two texts, one of each in turn, until the second ends.
+fn in_turn(one: &str, two: &str) -> String {
+    let mut two = two.lines();
+    let mut log = String::new();
+    for line in one.lines() {
+        let other = two.next().map(|line| format!("{line}\n"));
+        log += &format!("{line}\n{}", other.unwrap_or_default());
+    }
+    log + &two.map(|line| format!("{line}\n")).collect::<String>()
+}
+
+/// Two lists of which no item is like one of the other.
+fn unlike() -> [ListReport; 2] {
+    let first = ListReport {
+        items: vec![
+            ("model code", 301 * MIB),
+            ("tensors", 12 * GIB),
+            ("dma rings", 3 * GIB),
+        ],
+        ..ListReport::sample(7, 0, 0)
+    };
+    let second = ListReport {
+        asked: 9_000_000,
+        items: vec![
+            ("model code", 640 * MIB),
+            ("tensors", 9 * GIB),
+            ("shared scratchpad", 512 * MIB),
+            ("dma rings", 5 * GIB),
+        ],
+        ..ListReport::sample(8, 2, 1)
+    };
+    [first, second]
+}
+
+fn assert_lists(log: &str, printed: &[ListReport; 2]) -> Vec<Report> {
+    let found = reports(log);
+    assert_eq!(found.len(), 2, "{log}");
+    for (found, printed) in found.iter().zip(printed) {
+        assert_eq!(found.device, Some(printed.device), "{log}");
+        assert_eq!(total(&found.rows[0]), size(printed.total()), "{log}");
+        let wanted: Vec<_> = printed
+            .items
+            .iter()
+            .map(|(name, bytes)| format!("{name} {}", size(*bytes)))
+            .collect();
+        let texts: Vec<_> = super::texts(&found.rows[0])
+            .into_iter()
+            .map(|(name, text)| format!("{name} {text}"))
+            .collect();
+        assert_eq!(texts, wanted, "{log}");
+    }
+    found
+}
+
+#[test]
+fn lists_whose_lines_alternate_are_parted_by_their_totals() {
+    let printed = unlike();
+    let [one, two] = &printed;
+    // The second begins when the first has its total, so the totals are certain.
+    let list = one.list();
+    let (total_line, items) = list.split_once('\n').unwrap();
+    let log = one.head() + total_line + "\n" + &two.head() + &in_turn(items, &two.list());
+    for found in assert_lists(&log, &printed) {
+        assert_eq!(found.unread, []);
+    }
+    // From the beginning, the whole lists may be one another's.
+    let log = one.head() + &two.head() + &in_turn(&one.list(), &two.list());
+    for found in assert_lists(&log, &printed) {
+        assert_eq!(found.unread.len(), 1, "{:?}", found.unread);
+        assert!(
+            found.unread[0]
+                .what
+                .contains("it is a guess whose are: total, model code")
+        );
+    }
+}
+
+#[test]
+fn lists_that_cannot_be_parted_are_said_to_be_guessed() {
+    let [one, two] = unlike();
+    let log = one.head() + &two.head() + &in_turn(&one.list(), &two.list());
+    let found = reports(log.replace("9.000GB", "8.000GB"));
+    assert_eq!(found.len(), 2);
+    for found in &found {
+        assert!(
+            found
+                .unread
+                .iter()
+                .any(|unread| unread.what.contains("no way to part them")),
+            "{found:#?}"
+        );
+    }
+}
+
+#[test]
+fn tables_of_two_threads_line_by_line_stay_two() {
+    for (has_xt_cc, indent) in [(false, ""), (true, "  ")] {
+        let first = TableReport {
+            has_xt_cc,
+            indent,
+            ..TableReport::sample(7, 0, [4, 5])
+        };
+        let second = TableReport {
+            has_xt_cc,
+            indent,
+            ..TableReport::sample(8, 1, [6, 7])
+        };
+        let log = in_turn(&first.whole(), &second.whole());
+        let found = by_device(reports(&log));
+        assert_eq!(found.len(), 2, "{log}");
+        for (found, printed) in found.iter().zip([&first, &second]) {
+            assert_eq!(found.unread, [], "{log}");
+            assert_eq!(found.rows.len(), 5);
+            for (row, core) in [1, 3].into_iter().zip(printed.cores) {
+                assert_eq!(found.rows[row].core, Some(core));
+                let code = found.rows[row + 1].categories.get("model constants");
+                assert_eq!(&*code.unwrap().text, size(printed.core(core)[1] / 2));
+                assert_eq!(found.rows[row + 1].core, Some(core));
+            }
+            assert_eq!(found.neffs.len(), 2);
+        }
+    }
 }

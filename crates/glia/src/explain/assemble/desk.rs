@@ -57,10 +57,11 @@ impl Assembler<'_> {
     }
 
     pub(super) fn push(&mut self, mut report: Report) -> usize {
-        if self.open.len() >= OPEN_MAX
-            && let Some(oldest) = self.open.pop_oldest()
-        {
-            self.close(oldest);
+        if self.open.len() >= OPEN_MAX {
+            self.untangle();
+            if let Some(oldest) = self.open.pop_oldest() {
+                self.close(oldest);
+            }
         }
         if report.is_oom() {
             report.status = self.stashes.of(report.thread).status.take();
@@ -164,6 +165,9 @@ impl Assembler<'_> {
                 || open.touched + QUIET_LINES_MAX < line
                 || open.opened + REPORT_LINES_MAX < line
         };
+        if self.open.iter().any(is_old) {
+            self.untangle();
+        }
         for open in self.open.take(is_old) {
             self.close(open);
         }

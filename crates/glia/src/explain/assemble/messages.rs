@@ -73,8 +73,10 @@ impl Assembler<'_> {
             }
             Message::NamesHead => {
                 let has_table = |open: &Open| open.table.is_some();
-                let of_thread = |open: &Open| open.thread == thread && has_table(open);
-                let index = self.latest(of_thread).or_else(|| self.latest(has_table));
+                let lacks = |open: &Open| has_table(open) && !open.takes_names;
+                let of_thread = |open: &Open| open.thread == thread && lacks(open);
+                let index = self.latest(of_thread).or_else(|| self.latest(lacks));
+                let index = index.or_else(|| self.latest(has_table));
                 if let Some(index) = index {
                     self.open.begin_names(index);
                     self.open[index].touched = line;

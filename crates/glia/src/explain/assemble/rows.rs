@@ -6,6 +6,7 @@
 use memchr::memchr_iter;
 
 use super::super::category::Name;
+use super::super::list::is_complete;
 use super::super::open::{Open, ROWS_MAX};
 use super::super::report::{Family, Kind, Row, Scope};
 use super::super::size::Size;
@@ -13,6 +14,33 @@ use super::super::source::Source;
 use super::super::table::{Cell, Heading};
 use super::super::token::Label;
 use super::Assembler;
+
+/// The last two rows, by the ticks at which their tables were touched.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    last: Option<(u64, Level)>,
+    before: Option<(u64, Level)>,
+    /// Whether the last row was of another table than the one before it, and the next will be.
+    alternates: bool,
+}
+
+type Level = std::mem::Discriminant<Label>;
+
+impl Turns {
+    /// A row of a table that was touched at `before`, and is now.
+    fn add(&mut self, before: u64, now: u64, label: Label) {
+        self.alternates = self.expected() == Some(before);
+        self.before = self.last;
+        self.last = Some((now, std::mem::discriminant(&label)));
+    }
+
+    /// When the table was touched that has the next row: if two alternate, or have just written
+    /// the same row.
+    fn expected(&self) -> Option<u64> {
+        let ((_, last), (tick, before)) = (self.last?, self.before?);
+        (self.alternates || last == before).then_some(tick)
+    }
+}
 
 impl Assembler<'_> {
     pub(super) fn table_head(&mut self) {
@@ -70,16 +98,22 @@ impl Assembler<'_> {
                 let lists = self.open.iter_mut().filter(|open| open.list.is_some());
                 let latest = lists.max_by_key(|open| open.list.as_ref().map(|list| list.opened));
                 if let Some(open) = latest {
-                    let text = match cell {
-                        Cell::Size(size) => size.text.to_string(),
-                        Cell::TooLarge(size) => size.text,
-                        Cell::Absent | Cell::Unreadable(_) => return,
+                    let text = match (cell, &mut open.list) {
+                        (Cell::Size(size), Some(list)) => {
+                            if list.leave(line, name.clone(), size) {
+                                return;
+                            }
+                            size.text.to_string()
+                        }
+                        (Cell::TooLarge(size), _) => size.text,
+                        _ => return,
                     };
                     open.unread(line, format!("{name} {text} fits no list that is open"));
                 }
                 return;
             }
         };
+        self.note_tangle(index, name.as_ref());
         let open = &mut self.open[index];
         open.touched = line;
         let (size, what) = cell.told(name.as_deref().unwrap_or("total"));
@@ -89,7 +123,11 @@ impl Assembler<'_> {
         if let Some(list) = &mut open.list
             && let Some(row) = open.report.rows.get_mut(list.row)
         {
-            list.add(row, name, size);
+            list.add(row, line, name, size);
+            if is_complete(row) {
+                let opened = list.opened;
+                self.open.finish_list(opened);
+            }
         }
     }
 
@@ -98,10 +136,12 @@ impl Assembler<'_> {
         let index = match label {
             Label::Device(device) | Label::Hbm(device, _) => self.table_of_device(device),
             Label::Core(core) => self
-                .latest_table(|open| open.wants_core(core))
+                .turn(|open| open.wants_core(core))
+                .or_else(|| self.latest_table(|open| open.wants_core(core)))
                 .or_else(|| self.latest_table(|_| true)),
             Label::Neff(neff) => self
-                .latest_table(|open| open.wants_neff(neff))
+                .turn(|open| open.wants_neff(neff))
+                .or_else(|| self.latest_table(|open| open.wants_neff(neff)))
                 .or_else(|| self.latest_table(|_| true)),
         };
         let index = index.unwrap_or_else(|| {
@@ -110,6 +150,11 @@ impl Assembler<'_> {
             index
         });
         self.tick += 1;
+        let before = self.open[index]
+            .table
+            .as_ref()
+            .map_or(0, |table| table.touched);
+        self.turns.add(before, self.tick, label);
         self.open.touch_table(index, self.tick);
         let line = self.line;
         let open = &mut self.open[index];
@@ -128,6 +173,19 @@ impl Assembler<'_> {
         if let Label::Hbm(..) | Label::Device(_) = label {
             self.absorb_list(index, text);
         }
+    }
+
+    /// Where two tables are written line by line: the one whose turn it is, if it fits.
+    fn turn(&self, fits: impl Fn(&Open) -> bool) -> Option<usize> {
+        let tick = self.turns.expected()?;
+        let is_it = |open: &Open| {
+            open.table
+                .as_ref()
+                .is_some_and(|table| table.touched == tick)
+        };
+        let index = self.open.iter().position(is_it)?;
+        let open = &self.open[index];
+        (open.source == self.source && fits(open)).then_some(index)
     }
 
     /// The table that a row of a device belongs to: one that has not begun, of a report of that
@@ -187,8 +245,16 @@ impl Assembler<'_> {
         }
         let thread = self.thread;
         let awaits = |open: &Open| open.table.as_ref().is_some_and(|table| !table.is_begun);
-        let own = |open: &Open| open.thread == thread && awaits(open);
-        let index = self.latest_table(own).or_else(|| self.latest_table(awaits));
+        let lacks = |open: &Open| {
+            let table = open.table.as_ref();
+            let is_near = open.source == self.source;
+            is_near && awaits(open) && table.is_some_and(|table| table.heading.lacks(text))
+        };
+        let own = |open: &Open| open.thread == thread && lacks(open);
+        let index = self
+            .latest_table(own)
+            .or_else(|| self.latest_table(lacks))
+            .or_else(|| self.latest_table(awaits));
         match index.and_then(|index| self.open[index].table.as_mut()) {
             Some(table) => table.heading.add(text),
             None => self.heading.add(text),
