@@ -344,7 +344,8 @@ impl<'f> Assembler<'f> {
             for line in std::mem::take(&mut self.refused) {
                 self.line = line;
                 self.unread(
-                    "has \"Failed to allocate\", but not in the words of the runtime; this reads the runtime's own log",
+                    "has \"Failed to allocate\", but not in the words of the runtime; \
+                     this reads the runtime's own log",
                 );
             }
         }

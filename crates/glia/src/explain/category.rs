@@ -122,8 +122,8 @@ pub fn columns_by_heading(upper: Option<&[&[u8]]>, lower: &[&[u8]]) -> Vec<Name>
                 next = place.map_or(next, |place| place + 1);
                 return name;
             }
-            // Without the upper row, or behind its end, a name such as "Runtime" means what it means at the first such
-            // column still to come.
+            // Without the upper row, or behind its end, a name such as "Runtime" means what it means
+            // at the first such column still to come.
             let found = LOWER[next..]
                 .iter()
                 .position(|(word, _)| same_letters(word, cell));

@@ -215,6 +215,11 @@ impl Table {
         })
     }
 
+    /// Whether it has had a row.
+    pub(super) fn has_rows(&self) -> bool {
+        self.is_begun || self.partial.is_some()
+    }
+
     /// Whether the row that is open is of a core.
     pub(super) fn writes_core(&self, core: u32) -> bool {
         let row = self.partial.as_ref().map(|partial| &partial.row);

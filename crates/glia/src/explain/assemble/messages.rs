@@ -72,7 +72,9 @@ impl Assembler<'_> {
                 self.begin_list(index, row, true);
             }
             Message::NamesHead => {
-                let has_table = |open: &Open| open.table.is_some();
+                // The documentation has these words above the table as well.
+                let has_table =
+                    |open: &Open| open.table.as_ref().is_some_and(|table| table.has_rows());
                 let lacks = |open: &Open| has_table(open) && !open.takes_names;
                 let of_thread = |open: &Open| open.thread == thread && lacks(open);
                 let index = self.latest(of_thread).or_else(|| self.latest(lacks));

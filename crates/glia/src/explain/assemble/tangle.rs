@@ -1,7 +1,7 @@
 //! Two lists of one source of which the lines alternate.
 //!
-//! No line says which list it is of. But the items of each come to its total, so of all ways to part
-//! the lines the right one does. It is looked for when one of the lists is complete; what it leaves
+//! No line says which list it is of. But the items of each come to its total, so of all ways to
+//! part the lines the right one does. It is looked for before a report is closed; what it leaves
 //! open is a guess, and said.
 
 use super::super::category::Name;
@@ -10,8 +10,8 @@ use super::super::open::Open;
 use super::super::size::Size;
 use super::Assembler;
 
-// LIMIT: two lists of twelve items and a total have 13 choices; each doubles the ways.
-const CHOICES_MAX: usize = 14;
+// LIMIT: two lists of eleven items and a total have 12 choices; each doubles the ways.
+const CHOICES_MAX: usize = 12;
 // LIMIT: threads that fail at once are some dozens.
 const TANGLES_MAX: usize = 64;
 
@@ -199,13 +199,11 @@ impl Assembler<'_> {
         free.sort_by_key(|item| item.line);
         let parted = part([fixed_one, fixed_two], free);
         let said = match &parted {
-            None => "no way to part them comes to both totals, so it is a guess whose is which"
-                .to_owned(),
-            Some(parted) if parted.unsure.is_empty() => String::new(),
-            Some(parted) => format!(
-                "several ways to part them come to both totals, so it is a guess whose are: {}",
-                parted.unsure.join(", ")
-            ),
+            None => Some(("which items are".to_owned(), "no way comes to both totals")),
+            Some(parted) => told(&parted.unsure).map(|names| {
+                let names = format!("whether {names} are");
+                (names, "several ways come to both totals")
+            }),
         };
         if let Some(Parted { items, .. }) = parted {
             for (index, items) in [first, second].into_iter().zip(items) {
@@ -215,15 +213,26 @@ impl Assembler<'_> {
                 self.open[index].set_list(items.collect());
             }
         }
-        if !said.is_empty() {
+        if let Some((which, why)) = said {
             for (index, line, other) in [(first, lines[0], lines[1]), (second, lines[1], lines[0])]
             {
-                let what =
-                    format!("its lines and those of the list of line {other} alternate; {said}");
+                let what = format!("a guess {which} of this list or that of line {other}: {why}");
                 self.open[index].unread(line, what);
             }
         }
     }
+}
+
+/// A few names.
+fn told(names: &[String]) -> Option<String> {
+    const TOLD_MAX: usize = 3;
+    let told = names.iter().take(TOLD_MAX).cloned().collect::<Vec<_>>();
+    let more = if names.len() > TOLD_MAX {
+        " and more"
+    } else {
+        ""
+    };
+    (!names.is_empty()).then(|| format!("{}{more}", told.join(", ")))
 }
 
 /// The items of a list that have a size, each with its line.

@@ -33,7 +33,7 @@ pub(super) enum Tail {
 }
 
 impl Carried {
-    /// Whether it is a failure line that the line cannot complete: that begins with an item, or with
+    /// Whether it is a failure line that the line cannot complete: it begins with an item, or with
     /// the next header of the same thread.
     pub(super) fn ends_before(&self, text: &[u8], scan: &Scan) -> bool {
         let Some(first) = scan.found.first() else {
