@@ -3,7 +3,8 @@
 //!
 //! Lines of the runtime name their thread; what belongs to one failure of one thread is put
 //! together by that. Items and rows do not name it. Items go by what an open list can take
-//! (`list.rs`), rows by device and core.
+//! (`list.rs`), and where two lists alternate, by their totals (`assemble/tangle.rs`); rows go by
+//! device and core.
 //!
 //! A report is complete when its thread begins another or when thousands of lines have brought
 //! nothing for it. Reports are given out in the order of their lines, and what is held back is

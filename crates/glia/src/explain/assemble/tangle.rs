@@ -199,11 +199,11 @@ impl Assembler<'_> {
         free.sort_by_key(|item| item.line);
         let parted = part([fixed_one, fixed_two], free);
         let said = match &parted {
-            None => Some(("which items are".to_owned(), "no way comes to both totals")),
-            Some(parted) => told(&parted.unsure).map(|names| {
-                let names = format!("whether {names} are");
-                (names, "several ways come to both totals")
-            }),
+            None => Some((
+                "which items are".to_owned(),
+                ": no way comes to both totals",
+            )),
+            Some(parted) => told(&parted.unsure).map(|names| (format!("whether {names} are"), "")),
         };
         if let Some(Parted { items, .. }) = parted {
             for (index, items) in [first, second].into_iter().zip(items) {
@@ -216,7 +216,7 @@ impl Assembler<'_> {
         if let Some((which, why)) = said {
             for (index, line, other) in [(first, lines[0], lines[1]), (second, lines[1], lines[0])]
             {
-                let what = format!("a guess {which} of this list or that of line {other}: {why}");
+                let what = format!("a guess {which} of this list or that of line {other}{why}");
                 self.open[index].unread(line, what);
             }
         }
