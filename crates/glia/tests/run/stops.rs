@@ -51,7 +51,7 @@ fn a_run_that_is_stopped_tells_how_far_it_came_and_leaves_a_recording_that_can_b
 
 /// A source that is told to stop while it is waited for its next line, or for its end.
 struct Told<'a> {
-    lines: std::vec::IntoIter<&'a str>,
+    lines: std::array::IntoIter<&'a str, 3>,
     left: usize,
     stop: &'a AtomicBool,
 }
@@ -79,7 +79,7 @@ fn a_line_that_comes_after_the_stop_is_not_run_and_an_end_is_no_end_of_the_workl
     for (left, done) in [(2, 1), (3, 2)] {
         let stop = AtomicBool::new(false);
         let source = Told {
-            lines: lines.to_vec().into_iter(),
+            lines: lines.into_iter(),
             left,
             stop: &stop,
         };
