@@ -283,7 +283,7 @@ impl<'f> Assembler<'f> {
     /// A line that has the words of a failure and could not be read; of those of the runtime, the
     /// callers' lines are some.
     fn refused(&mut self) {
-        const REFUSED_MAX: usize = 16;
+        const REFUSED_MAX: usize = 5;
         if self.refused.len() < REFUSED_MAX && self.refused.last() != Some(&self.line) {
             self.refused.push(self.line);
         }

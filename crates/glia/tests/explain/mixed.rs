@@ -277,3 +277,30 @@ fn tables_of_two_threads_line_by_line_stay_two() {
         }
     }
 }
+
+#[test]
+fn three_lists_whose_lines_alternate_are_said_to_be_guessed_once() {
+    let printed = [7, 8, 9].map(|tid| ListReport::sample(tid, tid, 0));
+    let mut log: String = printed.iter().map(ListReport::head).collect();
+    let lists = printed.each_ref().map(ListReport::list);
+    for at in 0..6 {
+        for list in &lists {
+            log += list.lines().nth(at).unwrap();
+            log += "\n";
+        }
+    }
+    let found = reports(log);
+    assert_eq!(found.len(), 3);
+    for found in &found {
+        let guesses = found
+            .unread
+            .iter()
+            .filter(|unread| unread.what.contains("several lists"));
+        assert_eq!(guesses.count(), 1, "{:?}", found.unread);
+    }
+    // One behind the other they are as they stand, whatever stands above them.
+    let heads: String = printed.iter().map(ListReport::head).collect();
+    for found in reports(heads + &lists.concat()) {
+        assert_eq!(found.unread, []);
+    }
+}

@@ -4,6 +4,8 @@
 //! part the lines the right one does. It is looked for before a report is closed; what it leaves
 //! open is a guess, and said.
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use super::super::category::Name;
 use super::super::list::is_complete;
 use super::super::open::Open;
@@ -35,6 +37,16 @@ struct Choice {
 struct Parted {
     items: [Vec<Item>; 2],
     unsure: Vec<String>,
+}
+
+/// Two lists of which the lines alternate.
+#[derive(Debug)]
+struct Tangled {
+    /// Where they were begun.
+    lines: [u64; 2],
+    fixed: [Vec<Item>; 2],
+    /// In the order of their lines.
+    free: Vec<Item>,
 }
 
 /// Parts items that may be of either list; `fixed` are those that are not in question.
@@ -154,50 +166,74 @@ impl Assembler<'_> {
 
     /// Parts the lists that may have got one another's items.
     pub(super) fn untangle(&mut self) {
-        for (first, second) in std::mem::take(&mut self.tangles) {
-            let of = |opened: u64| {
-                let is_it =
-                    |open: &Open| open.list_and_row().is_some_and(|it| it.0.opened == opened);
-                self.open.iter().position(is_it)
-            };
-            if let (Some(first), Some(second)) = (of(first), of(second)) {
-                self.part_lists(first, second);
+        let index_of = |opened: u64| {
+            let is_it = |open: &Open| open.list_and_row().is_some_and(|it| it.0.opened == opened);
+            self.open.iter().position(is_it)
+        };
+        let pairs = self.tangles.iter();
+        let pairs = pairs.filter_map(|&(one, two)| Some((index_of(one)?, index_of(two)?)));
+        let pairs: Vec<_> = pairs
+            .filter_map(|(one, two)| Some((one, two, self.tangled(one, two)?)))
+            .collect();
+        self.tangles.clear();
+        let mut count = FxHashMap::default();
+        for &list in pairs.iter().flat_map(|(one, two, _)| [one, two]) {
+            *count.entry(list).or_insert(0) += 1;
+        }
+        let mut several = FxHashSet::default();
+        for (one, two, items) in pairs {
+            if count[&one] == 1 && count[&two] == 1 {
+                self.part_lists(one, two, items);
+            } else {
+                // Of three and more there are too many ways.
+                several.extend([one, two]);
             }
+        }
+        for index in several {
+            let Some((_, row)) = self.open[index].list_and_row() else {
+                continue;
+            };
+            let line = row.line;
+            let what = "a guess which items are of this list: those of several lists alternate";
+            self.open[index].unread(line, what.to_owned());
         }
     }
 
-    /// Parts two lists, the first of which was begun first.
-    fn part_lists(&mut self, first: usize, second: usize) {
-        let (Some(one), Some(two)) = (
-            self.open[first].list_and_row(),
-            self.open[second].list_and_row(),
-        ) else {
-            return;
-        };
+    /// The items of two lists that are in question, if their lines alternate; the first was begun
+    /// first.
+    fn tangled(&self, first: usize, second: usize) -> Option<Tangled> {
+        let one = self.open[first].list_and_row()?;
+        let two = self.open[second].list_and_row()?;
         let begun = two.1.line;
-        let lines = [one.1.line, two.1.line];
-        let left = |at: usize| {
-            let list = self.open[at].list.as_ref();
-            let left = list.map(|list| list.left.clone()).unwrap_or_default();
-            left.into_iter()
-                .map(|(line, name, size)| Item { line, name, size })
-        };
-        let left: Vec<Item> = left(first).chain(left(second)).collect();
+        let left = one.0.left.iter().chain(&two.0.left).cloned();
+        let left: Vec<Item> = left
+            .map(|(line, name, size)| Item { line, name, size })
+            .collect();
         let is_free = |item: &Item| item.line > begun;
         let (mut free, fixed_one): (Vec<_>, Vec<_>) = items(one).into_iter().partition(is_free);
         let (free_two, fixed_two): (Vec<_>, Vec<_>) = items(two).into_iter().partition(is_free);
-        free.extend(left.iter().cloned());
-        let ends = free_two.iter().map(|item| item.line).min();
-        let ends = ends.zip(free_two.iter().map(|item| item.line).max());
+        let lines = || free_two.iter().map(|item| item.line);
+        let ends = lines().min().zip(lines().max());
         let is_between =
             |item: &Item| ends.is_some_and(|(from, to)| from <= item.line && item.line <= to);
-        let is_apart = !free.iter().any(is_between) && left.is_empty();
+        let is_apart = !free.iter().any(is_between);
+        free.extend(left);
         if free.is_empty() || is_apart && is_complete(one.1) && is_complete(two.1) {
-            return;
+            return None;
         }
         free.extend(free_two);
         free.sort_by_key(|item| item.line);
-        let parted = part([fixed_one, fixed_two], free);
+        Some(Tangled {
+            lines: [one.1.line, begun],
+            fixed: [fixed_one, fixed_two],
+            free,
+        })
+    }
+
+    /// Parts two lists, or says that nobody can.
+    fn part_lists(&mut self, first: usize, second: usize, tangled: Tangled) {
+        let Tangled { lines, fixed, free } = tangled;
+        let parted = part(fixed, free);
         let said = match &parted {
             None => Some((
                 "which items are".to_owned(),
