@@ -203,8 +203,9 @@ fn the_table_of_copies_holds_the_modes_that_were_asked_for() {
 }
 
 /// Every case of `bench runtime`, and what runs beside it.
-const RUNTIME_CASES: [(&str, Option<&str>); 12] = [
+const RUNTIME_CASES: [(&str, Option<&str>); 13] = [
     ("ioctl_nothing", None),
+    ("dispatch_copy_64", Some("op layer")),
     ("ioctl_copy_64", Some("op layer")),
     ("dmem_pair_4k", None),
     ("dml_pair", None),
