@@ -60,6 +60,17 @@ fn every_command_has_its_manual_page() {
         assert!(page.contains(&format!("glia {command}")), "{page}");
     }
     assert!(pages.join("glia.1").exists());
+    // Examples keep their lines, and what roff would take for a minus is none.
+    let run = fs::read_to_string(pages.join("glia-run.1")).unwrap();
+    assert!(run.contains(".SH \"EXAMPLES\"\n.nf\nglia run "), "{run}");
+    assert!(
+        run.contains("\nglia run examples/kv\\-cache\\-trn2.jsonl  "),
+        "{run}"
+    );
+    assert!(
+        run.contains(".SH \"EXIT STATUS\"\n0 everything ended"),
+        "{run}"
+    );
     cargo_bin_cmd!("glia")
         .args(["man", "--out", "/dev/null/x"])
         .assert()

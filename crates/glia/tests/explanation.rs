@@ -212,7 +212,7 @@ fn a_block_to_free_is_named_with_the_line_that_asked_for_it() {
     let line = line!() + 1;
     let _here = runtime.allocate(core(0), &spec(2 * MIB, 0)).unwrap();
     let named = AllocSpec {
-        site: Some("decoder.py:88"),
+        site: Some(glia_runtime::AskedAt::Named("decoder.py:88")),
         ..spec(4 * MIB, 0)
     };
     let _named = runtime.allocate(core(0), &named).unwrap();

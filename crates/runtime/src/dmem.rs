@@ -68,9 +68,18 @@ pub struct AllocSpec<'a> {
     pub channel: Option<Channel>,
     /// What the caller calls it.
     pub hint: Option<&'a str>,
-    /// Where it is asked for, as the caller calls the place; `None` for the line of code that calls
-    /// the runtime.
-    pub site: Option<&'a str>,
+    /// Where it is asked for, as the caller tells it; `None` for the line of code that calls the
+    /// runtime.
+    pub site: Option<AskedAt<'a>>,
+}
+
+/// A place where memory is asked for that is no line of code: see [`Site`](crate::dml::Site).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AskedAt<'a> {
+    /// By its name.
+    Named(&'a str),
+    /// By its number in what the caller reads: for those who read millions of lines.
+    Line(u64),
 }
 
 impl AllocSpec<'_> {

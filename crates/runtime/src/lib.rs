@@ -53,7 +53,7 @@ pub mod tensor;
 pub mod trace;
 
 pub use config::RuntimeConfig;
-pub use dmem::{AllocSpec, Dmem};
+pub use dmem::{AllocSpec, AskedAt, Dmem};
 pub use error::RuntimeError;
 pub use explanation::Explanation;
 pub use model::Model;

@@ -36,7 +36,7 @@ use glia_abi::nrt::NrtStatus;
 use glia_abi::sched::Micros;
 use glia_abi::transport::Mapping;
 
-use crate::dmem::{AllocSpec, Allocator, Block, Caller, Dmem, UsedBlock};
+use crate::dmem::{AllocSpec, Allocator, AskedAt, Block, Caller, Dmem, UsedBlock};
 use crate::dml::Level;
 use crate::error::{Hbm, RuntimeError};
 use crate::runtime::{Core, Runtime, Session};
@@ -132,7 +132,7 @@ impl Tensor {
         placement: Placement,
         size_bytes: u64,
         name: &str,
-        site: Option<&str>,
+        site: Option<AskedAt<'_>>,
     ) -> Result<Self, RuntimeError> {
         let caller = std::panic::Location::caller();
         let allocator = runtime.global(core)?;
@@ -164,7 +164,7 @@ impl Tensor {
         placement: Placement,
         size_bytes: u64,
         name: &str,
-        (site, caller): (Option<&str>, Caller),
+        (site, caller): (Option<AskedAt<'_>>, Caller),
     ) -> Result<Dmem, RuntimeError> {
         let device = allocator.device();
         let spec = AllocSpec {

@@ -73,11 +73,61 @@ impl Man {
     }
 }
 
-/// A manual page, in roff.
+/// A manual page, in roff. What stands behind the options of a help text has sections of its own, and
+/// examples keep their lines.
 fn page(command: clap::Command) -> io::Result<Vec<u8>> {
-    let mut page = Vec::new();
-    Page::new(command).render(&mut page)?;
-    Ok(page)
+    let behind = command.get_after_help().map(ToString::to_string);
+    let has_commands = command.has_subcommands();
+    let has_version = command.get_version().is_some();
+    let page = Page::new(command);
+    let mut roff = Vec::new();
+    page.render_title(&mut roff)?;
+    page.render_name_section(&mut roff)?;
+    page.render_synopsis_section(&mut roff)?;
+    page.render_description_section(&mut roff)?;
+    page.render_options_section(&mut roff)?;
+    if has_commands {
+        page.render_subcommands_section(&mut roff)?;
+    }
+    roff.extend(sections(&behind.unwrap_or_default()).bytes());
+    if has_version {
+        page.render_version_section(&mut roff)?;
+    }
+    Ok(roff)
+}
+
+/// Paragraphs of a help text as sections of a manual page.
+fn sections(text: &str) -> String {
+    let mut roff = String::new();
+    for paragraph in text.split("\n\n").filter(|it| !it.trim().is_empty()) {
+        let (heading, text) = match paragraph.split_once(':') {
+            Some(("Examples", lines)) => ("EXAMPLES", lines),
+            Some(("Exit status", text)) => ("EXIT STATUS", text),
+            _ => ("NOTES", paragraph),
+        };
+        let is_example = heading == "EXAMPLES";
+        roff += &format!(".SH {heading:?}\n");
+        roff += if is_example { ".nf\n" } else { "" };
+        for line in text.trim_matches('\n').lines() {
+            let line = match is_example {
+                // What says of it stands below it, further in.
+                true => line.strip_prefix("  ").unwrap_or(line),
+                false => line.trim(),
+            };
+            roff += &format!("{}\n", plain(line));
+        }
+        roff += if is_example { ".fi\n" } else { "" };
+    }
+    roff
+}
+
+/// A line of which roff takes nothing for an order of its own.
+fn plain(line: &str) -> String {
+    let line = line.replace('\\', "\\e").replace('-', "\\-");
+    match line.starts_with(['.', '\'']) {
+        true => format!("\\&{line}"),
+        false => line,
+    }
 }
 
 fn named(path: &Path) -> String {

@@ -13,7 +13,7 @@ use glia_abi::nrt::NrtStatus;
 use glia_abi::usage::Category;
 
 use super::block::Block;
-use super::{AllocSpec, Dmem, List, TakeBack};
+use super::{AllocSpec, AskedAt, Dmem, List, TakeBack};
 use crate::dml::{Action, Allocation, Level, LogContext, ModelId, OomReport, Site, host_failure};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Request};
@@ -334,7 +334,8 @@ impl Allocator {
             },
             hint: spec.hint.map(Arc::from),
             site: Some(match spec.site {
-                Some(name) => Site::Named(name.into()),
+                Some(AskedAt::Named(name)) => Site::Named(name.into()),
+                Some(AskedAt::Line(number)) => Site::Line(number),
                 None => Site::Code(caller),
             }),
         };

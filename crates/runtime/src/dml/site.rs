@@ -10,8 +10,10 @@ use std::sync::Arc;
 pub enum Site {
     /// A line of the program that has called the runtime.
     Code(&'static Location<'static>),
-    /// What the caller calls the place: the line of a workload, an operator of a framework.
+    /// What the caller calls the place: an operator of a framework, a file and its line.
     Named(Arc<str>),
+    /// A line of what the caller reads, such as a workload.
+    Line(u64),
 }
 
 impl PartialEq for Site {
@@ -20,7 +22,8 @@ impl PartialEq for Site {
             // As a rule a line has one such record; its text is compared only if it has more.
             (Self::Code(one), Self::Code(other)) => std::ptr::eq(*one, *other) || one == other,
             (Self::Named(one), Self::Named(other)) => one == other,
-            (Self::Code(_), Self::Named(_)) | (Self::Named(_), Self::Code(_)) => false,
+            (Self::Line(one), Self::Line(other)) => one == other,
+            (Self::Code(_) | Self::Named(_) | Self::Line(_), _) => false,
         }
     }
 }
@@ -31,6 +34,7 @@ impl Hash for Site {
             // Two files with a call at the same line and column are rare, and no error.
             Self::Code(at) => (at.line(), at.column()).hash(state),
             Self::Named(name) => name.hash(state),
+            Self::Line(number) => number.hash(state),
         }
     }
 }
@@ -40,6 +44,7 @@ impl fmt::Display for Site {
         match self {
             Self::Code(at) => write!(f, "{}:{}:{}", at.file(), at.line(), at.column()),
             Self::Named(name) => f.write_str(name),
+            Self::Line(number) => write!(f, "line {number}"),
         }
     }
 }
@@ -62,5 +67,6 @@ mod tests {
             "{printed}"
         );
         assert_eq!(Site::Named("w.jsonl:7".into()).to_string(), "w.jsonl:7");
+        assert_eq!(Site::Line(7).to_string(), "line 7");
     }
 }

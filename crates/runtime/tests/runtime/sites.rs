@@ -3,7 +3,7 @@
 use glia_abi::arch::Arch;
 use glia_abi::mem_usage::MemUsage;
 use glia_runtime::dml::Site;
-use glia_runtime::{AllocSpec, Dmem, Placement, ScratchVariable, Tensor};
+use glia_runtime::{AllocSpec, AskedAt, Dmem, Placement, ScratchVariable, Tensor};
 
 use crate::fake::{DEVICE, Fake, core, open};
 
@@ -56,12 +56,12 @@ fn a_place_that_the_caller_names_is_told_in_the_events_after_the_memory_is_gone(
     let fake = Fake::new(Arch::V3);
     let (runtime, _) = open(&fake);
     let spec = AllocSpec {
-        site: Some("w.jsonl:7"),
+        site: Some(AskedAt::Named("w.jsonl:7")),
         ..AllocSpec::device(100, MemUsage::Weight)
     };
     let block = runtime.allocate(core(0), &spec).unwrap();
     assert_eq!(block.facts().site, Some(Site::Named("w.jsonl:7".into())));
-    let place = Some("w.jsonl:8");
+    let place = Some(AskedAt::Named("w.jsonl:8"));
     let tensor = Tensor::allocate_at(&runtime, core(0), Placement::Device, 8, "kv", place).unwrap();
     assert_eq!(site(tensor.memory().unwrap()), "w.jsonl:8");
     drop((block, tensor));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::transport::UserBuffer;
-use glia_runtime::{AllocSpec, Core, Model, Placement, RuntimeError, Tensor};
+use glia_runtime::{AllocSpec, AskedAt, Core, Model, Placement, RuntimeError, Tensor};
 
 use super::{Player, no_model};
 use crate::play::bytes::{Done, no_tensor};
@@ -22,7 +22,7 @@ impl Player {
         alloc: &Alloc<'_>,
         owner: Option<&Model>,
     ) -> Result<Memory, RuntimeError> {
-        let site = format!("line {line}");
+        let site = Some(AskedAt::Line(line));
         let core = Core {
             device: alloc.device,
             core: alloc.core,
@@ -32,7 +32,7 @@ impl Player {
         if is_device && is_tensor && owner.is_none() {
             let (place, bytes) = (Placement::Device, alloc.size_bytes);
             let (runtime, name) = (&program.runtime, alloc.name);
-            let tensor = Tensor::allocate_at(runtime, core, place, bytes, name, Some(&site))?;
+            let tensor = Tensor::allocate_at(runtime, core, place, bytes, name, site)?;
             return Ok(Memory::Tensor(tensor));
         }
         let spec = AllocSpec {
@@ -42,7 +42,7 @@ impl Player {
             location: alloc.location,
             channel: None,
             hint: Some(alloc.name),
-            site: Some(&site),
+            site,
         };
         let block = match owner {
             Some(model) => model.allocate(&spec),
