@@ -22,6 +22,7 @@ const XT_CC: &str = "xt cc";
 const RUNTIME: &str = "runtime";
 /// What a cell shows that there is not.
 const NOTHING: &str = "nothing";
+const NO_FAILURE: &str = "no failure";
 
 /// What a comparison came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -120,8 +121,8 @@ fn request(report: &Report, played: &Played, cells: &mut Cells) {
     const ROW: &str = "request";
     let failed = played.failure.as_ref();
     if report.kind != Kind::DeviceOom {
-        let ours = failed.map_or(NOTHING.to_owned(), |failure| failure.found.to_string());
-        cells.text(ROW, "failed", NOTHING, &ours);
+        let ours = failed.map_or(NO_FAILURE.to_owned(), |failure| failure.found.to_string());
+        cells.text(ROW, "outcome", NO_FAILURE, &ours);
         return;
     }
     let oom: Option<&OomReport> = match failed.map(|failure| &failure.found) {
@@ -129,8 +130,8 @@ fn request(report: &Report, played: &Played, cells: &mut Cells) {
         _ => None,
     };
     let Some(oom) = oom else {
-        let ours = failed.map_or(NOTHING.to_owned(), |failure| failure.found.to_string());
-        cells.text(ROW, "failed", "no device memory", &ours);
+        let ours = failed.map_or(NO_FAILURE.to_owned(), |failure| failure.found.to_string());
+        cells.text(ROW, "outcome", "a failure for want of device memory", &ours);
         return;
     };
     if let Some(asked) = report.asked_bytes {

@@ -117,7 +117,7 @@ pub enum Fault {
         name: String,
     },
     /// A parameter was given something else than its kind.
-    #[error("parameter {name:?} is a number, and {found:?} is none")]
+    #[error("parameter {name:?} is a whole number, 0 to 2^64 - 1, and {found:?} is none")]
     NoNumber {
         /// The parameter.
         name: String,

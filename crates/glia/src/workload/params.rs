@@ -148,7 +148,7 @@ mod tests {
         );
         assert_eq!(
             error(r#"{"A":1}"#, &[("A", "many")]),
-            "parameter \"A\" is a number, and \"many\" is none"
+            "parameter \"A\" is a whole number, 0 to 2^64 - 1, and \"many\" is none"
         );
         assert_eq!(
             error(r#"{"A":null}"#, &[]),
