@@ -72,10 +72,12 @@ pub struct Laid {
 }
 
 /// How a rule has done in a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RuleReport {
-    /// Which fault of the file, from 1.
+    /// Which fault of the file, or of the workload's line, from 1.
     pub fault: usize,
+    /// What the line of a workload calls it that ordered it; null for one of a file.
+    pub id: Option<String>,
     /// Its line; null where the format does not tell.
     pub line: Option<u64>,
     /// Its kind.
@@ -277,6 +279,7 @@ impl Laid {
             let so_far = self.plan.so_far(*id).unwrap_or_default();
             RuleReport {
                 fault: ordered.place.fault.unwrap_or(0),
+                id: None,
                 line: ordered.place.line,
                 kind: ordered.rule.kind.name(),
                 opportunities: so_far.opportunities,

@@ -421,7 +421,7 @@ impl<'a> Fields<'a> {
                     value: Value::Number(number),
                     ..
                 },
-            )) => Some(number.real),
+            )) if (0.0..=1.0).contains(&number.real) => Some(number.real),
             Some(entry) => return self.wrong_type("probability", entry, "a number from 0 to 1"),
         };
         Ok(Trigger {

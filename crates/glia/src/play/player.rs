@@ -228,6 +228,7 @@ impl Player {
         let none = || Fault::NoFault { id: id.to_owned() };
         let (line, laid) = self.ordered.remove(id).ok_or_else(none)?;
         let at = |rule| RuleReport {
+            id: Some(id.to_owned()),
             line: Some(line),
             ..rule
         };

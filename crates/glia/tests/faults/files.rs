@@ -284,7 +284,11 @@ fn numbers_out_of_range_are_refused() {
     }
     for chance in ["1.01", "-0.5", "nan", "inf", "2"] {
         let told = refused(&format!("kind = \"failed-pin\"\nprobability = {chance}"));
-        assert!(told.contains("has to be from 0 to 1"), "{told}");
+        assert!(
+            told.starts_with("line 3: fault 1: `probability` is "),
+            "{told}"
+        );
+        assert!(told.contains("has to be a number from 0 to 1"), "{told}");
     }
 }
 

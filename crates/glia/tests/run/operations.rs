@@ -172,6 +172,7 @@ fn a_fault_is_ordered_by_a_line_and_mended_by_another() {
     let of = |n: usize| (&faults[n]["line"], &faults[n]["strikes"]);
     assert_eq!(of(0), (&7.into(), &1.into()), "still ordered");
     assert_eq!(of(1), (&3.into(), &1.into()), "mended");
+    assert!(faults.iter().all(|fault| fault["id"] == "f"), "{run}");
 }
 
 #[test]

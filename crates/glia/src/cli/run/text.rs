@@ -199,12 +199,21 @@ fn write_faults(out: &mut impl Write, rules: &[RuleReport]) -> io::Result<()> {
     for rule in rules {
         let RuleReport {
             fault,
+            id,
             line,
             kind,
             opportunities,
             strikes,
         } = rule;
-        let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
+        let line = match (line, id) {
+            (None, _) => String::new(),
+            (Some(line), None) => format!(" (line {line})"),
+            (Some(line), Some(_)) => format!(" (line {line} of the workload)"),
+        };
+        let fault = match id {
+            None => fault.to_string(),
+            Some(id) => format!("\"{}\"", printable(id)),
+        };
         let done = match (strikes, opportunities) {
             (0, 0) => "NEVER STRUCK, and had no opportunity".to_owned(),
             (0, _) => format!("NEVER STRUCK, opportunities: {opportunities}"),

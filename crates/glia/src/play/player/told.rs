@@ -93,14 +93,15 @@ impl Player {
         stopped: Option<u64>,
     ) -> Played {
         let tables = self.devices.iter().filter_map(|&device| self.table(device));
-        let ordered = self.ordered.values().flat_map(|(line, laid)| {
+        let ordered = self.ordered.iter().flat_map(|(id, (line, laid))| {
             let at = |rule| RuleReport {
+                id: Some(id.clone()),
                 line: Some(*line),
                 ..rule
             };
             laid.told().into_iter().map(at)
         });
-        let lines = ordered.chain(self.mended.iter().copied());
+        let lines = ordered.chain(self.mended.iter().cloned());
         let faults = self.laid.iter().flat_map(Laid::told).chain(lines);
         let programs = self.programs.iter();
         Played {
