@@ -10,7 +10,7 @@ use serde::Serialize;
 use glia_abi::handle::CoreId;
 use glia_abi::mem_usage::{Aggregate, MemUsage};
 use glia_runtime::RuntimeError;
-use glia_runtime::dml::{CoreUsage, ModelUsage, OomReport, UsageBytes, UsageTable};
+use glia_runtime::dml::{BankUsage, CoreUsage, ModelUsage, OomReport, UsageBytes, UsageTable};
 
 use super::{Found, Played};
 use crate::explain::category::{self, RINGS};
@@ -220,10 +220,22 @@ impl Ours {
     }
 }
 
+fn bank_of(table: &UsageTable, hbm: u32) -> Option<&BankUsage> {
+    let mut banks = table.banks.iter();
+    banks.find(|bank| bank.channel.get() == hbm)
+}
+
 fn ours(report: &Report, index: usize, tables: &[UsageTable]) -> Option<Ours> {
     let row = &report.rows[index];
-    let device = row.device.unwrap_or(0);
+    let device = row.device.or(report.device).unwrap_or(0);
     let table = tables.iter().find(|table| table.device.get() == device)?;
+    // What the log does not say is where the rebuilt state has it: on the core that failed.
+    let core = || {
+        let of_bank = report.hbm.and_then(|hbm| bank_of(table, hbm));
+        let first = of_bank.and_then(|bank| Some(bank.cores.first()?.core));
+        let core = row.core.or(report.core).map(CoreId::new);
+        core.or(first).unwrap_or(CoreId::new(0))
+    };
     let of_cores = |cores: Vec<&CoreUsage>| Ours {
         parts: cores.iter().map(|core| core.present).collect(),
         name: None,
@@ -234,16 +246,21 @@ fn ours(report: &Report, index: usize, tables: &[UsageTable]) -> Option<Ours> {
             Some(of_cores(cores.collect()))
         }
         Scope::Hbm => {
-            let mut banks = table.banks.iter();
-            let bank = banks.find(|bank| Some(bank.channel.get()) == row.hbm)?;
+            let bank = match row.hbm {
+                Some(hbm) => bank_of(table, hbm)?,
+                None => {
+                    let has = |bank: &&BankUsage| bank.cores.iter().any(|one| one.core == core());
+                    table.banks.iter().find(has)?
+                }
+            };
             Some(of_cores(bank.cores.iter().collect()))
         }
         Scope::Core => {
-            let core = table.core(CoreId::new(row.core?))?;
+            let core = table.core(core())?;
             Some(of_cores(vec![core]))
         }
         Scope::Neff => {
-            let core = table.core(CoreId::new(row.core?))?;
+            let core = table.core(core())?;
             let model = model(report, index, core);
             model.map(|model| Ours {
                 parts: vec![model.present],

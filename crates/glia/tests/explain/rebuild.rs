@@ -394,3 +394,24 @@ fn models_with_strange_ids_are_rebuilt_under_others() {
         rebuilt.is_equal(3 * 13 + 2 * 10 + 2 + 4);
     }
 }
+
+/// Lists of which the cut has left no line that says where: they are of the core that is taken to
+/// have failed, in the state and in the comparison.
+#[test]
+fn lists_without_a_place_are_rebuilt_and_found_again() {
+    let items = "\t* total: 23.577GB\n\t* shared scratchpad: 9.000GB\n\t* scratchpad: 8.149GB\n";
+    let of_hbm = format!("Overall HBM usage:\n{items}");
+    for (log, cells) in [(of_hbm.as_str(), 4), (items, 4)] {
+        rebuild(log, &[]).is_equal(cells);
+    }
+}
+
+/// The total of a model's account is known, and its last items are cut off.
+#[test]
+fn an_account_of_a_model_that_is_cut_is_rebuilt() {
+    let head = "[ND 0:NC 5] Current Usage Total: 46.917MB\n\tshared scratchpad: 0.000B\n\
+                Per NEFF memory usage breakdown for [module.neff]:\n\tTotal: 45.190MB\n";
+    rebuild(head, &[]).is_equal(5);
+    let cut = format!("{head}\t* model code: 42.568MB\n\t* model constants: 272.000KB\n");
+    rebuild(&cut, &[]).is_equal(7);
+}

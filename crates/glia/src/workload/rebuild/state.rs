@@ -297,8 +297,11 @@ fn columns(rows: &Rows<'_>, assumed: &mut Vec<String>) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     let mut strange: Vec<&Name> = Vec::new();
     let mut has_gap = false;
+    let mut models_have = false;
     for row in rows.all() {
-        has_gap |= row.unaccounted_bytes().is_some();
+        let is_short = row.unaccounted_bytes().is_some();
+        has_gap |= is_short;
+        models_have |= is_short && row.scope == Scope::Neff;
         for (name, size) in &row.categories.0 {
             match usage(name) {
                 Some(usage) if !columns.iter().any(|column| column.name == *name) => {
@@ -318,9 +321,14 @@ fn columns(rows: &Rows<'_>, assumed: &mut Vec<String>) -> Vec<Column> {
         let rings = category::is_ring(name) && columns.iter().any(|one| one.name == RINGS);
         rings || columns.iter().any(|one| one.name == name)
     };
-    let mut free = Aggregate::ALL.into_iter().map(Aggregate::name);
-    let free = free.rfind(|name| !is_there(name)).map(Name::Borrowed);
-    let free = free.and_then(|name| Some((usage(&name)?, name)));
+    let free = |may_be: &dyn Fn(&str) -> bool| {
+        let mut names = Aggregate::ALL.into_iter().map(Aggregate::name);
+        let name = names.rfind(|name| may_be(name) && !is_there(name))?;
+        Some((usage(name)?, Name::Borrowed(name)))
+    };
+    let of_models = free(&|name| !category::ONLY_OF_CORES.contains(&name));
+    let of_models = of_models.filter(|_| models_have);
+    let free = free(&|_| true);
     for name in strange {
         assumed.push(match &free {
             Some((_, free)) => format!(
@@ -335,8 +343,10 @@ fn columns(rows: &Rows<'_>, assumed: &mut Vec<String>) -> Vec<Column> {
             columns.push(Column { name, usage });
         }
     }
-    if let Some((usage, name)) = free.filter(|_| has_gap) {
-        columns.push(Column { name, usage });
+    for (usage, name) in free.filter(|_| has_gap).into_iter().chain(of_models) {
+        if !columns.iter().any(|column| column.name == name) {
+            columns.push(Column { name, usage });
+        }
     }
     columns
 }
