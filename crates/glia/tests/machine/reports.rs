@@ -107,8 +107,8 @@ fn check_rows(report: &Report, counts: (usize, usize)) {
     }
 }
 
-#[test]
-fn reports_made_while_many_threads_allocate_are_whole_and_add_up() {
+/// A program whose log is kept.
+fn logged() -> (Machine, Runtime, Arc<Kept>) {
     let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
     let log = Arc::new(Kept::default());
     let config = RuntimeConfig {
@@ -118,6 +118,12 @@ fn reports_made_while_many_threads_allocate_are_whole_and_add_up() {
     };
     let process = machine.process(Pid::new(5));
     let runtime = Runtime::open(process as Arc<_>, &[DEVICE], config).unwrap();
+    (machine, runtime, log)
+}
+
+#[test]
+fn reports_made_while_many_threads_allocate_are_whole_and_add_up() {
+    let (machine, runtime, log) = logged();
     let is_over = AtomicBool::new(false);
     let mut clients: Vec<Client<'_>> = Vec::new();
     for number in 0..THREADS {
@@ -154,15 +160,7 @@ fn reports_of_real_refusals_beside_many_threads_are_whole_and_add_up() {
     const GREEDY: u32 = 2;
     const REFUSALS: u64 = 60;
     const TOO_MUCH: u64 = 25 << 30;
-    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
-    let log = Arc::new(Kept::default());
-    let config = RuntimeConfig {
-        log: Some(Arc::clone(&log) as Arc<_>),
-        events_max: 1000,
-        ..RuntimeConfig::default()
-    };
-    let process = machine.process(Pid::new(5));
-    let runtime = Runtime::open(process as Arc<_>, &[DEVICE], config).unwrap();
+    let (machine, runtime, log) = logged();
     let is_over = AtomicBool::new(false);
     let greedy_left = AtomicU32::new(GREEDY);
     let mut clients: Vec<Client<'_>> = Vec::new();

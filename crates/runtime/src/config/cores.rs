@@ -84,7 +84,7 @@ pub struct LogicalCores {
 
 impl LogicalCores {
     /// Those of a machine with these devices, of which each logical core takes `lnc_size` physical
-    /// ones; of V2, one.
+    /// ones; of V2, one. Cores that are left over make none.
     ///
     /// # Errors
     /// [`CoresError`] if there are fewer than wanted.
@@ -112,10 +112,11 @@ impl LogicalCores {
                 Arch::V2 => 1,
                 Arch::V3 | Arch::V4 => lnc_size.max(1),
             };
-            let firsts = (0..arch.profile().cores).step_by(size as usize);
-            firsts.map(move |first| LogicalCore {
+            // What is left over makes none.
+            let count = arch.profile().cores / size;
+            (0..count).map(move |number| LogicalCore {
                 device,
-                cores: first..first + size,
+                cores: number * size..(number + 1) * size,
             })
         });
         let all: Vec<LogicalCore> = all.collect();
@@ -194,6 +195,15 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(VisibleCores::parse(text), wanted, "{text}");
         }
+    }
+
+    #[test]
+    fn a_logical_core_has_no_core_that_the_device_lacks() {
+        let devices = [(DeviceId::new(0), Arch::V3)];
+        let cores = |size| LogicalCores::new(&devices, size, VisibleCores::All).unwrap();
+        assert_eq!((cores(3).len(), cores(9).len()), (2, 0));
+        assert_eq!(cores(3).get(1).unwrap().cores, 3..6);
+        assert_eq!(cores(u32::MAX).total(), 0);
     }
 
     #[test]
