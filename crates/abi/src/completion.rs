@@ -125,13 +125,27 @@ impl<const N: u32> Producer<N> {
     /// How many entries can be posted now. None if the head makes no sense.
     #[must_use]
     pub fn room(&self, words: &[AtomicU32]) -> u32 {
+        N.saturating_sub(self.unread(words))
+    }
+
+    /// Entries that were posted and have not been taken; more than the queue has if the head makes no
+    /// sense.
+    #[must_use]
+    pub fn unread(&self, words: &[AtomicU32]) -> u32 {
         let Some(head) = words.get(HEAD_WORD) else {
-            return 0;
+            return u32::MAX;
         };
         // ORDER: pairs with the Release store of the head: what the consumer has read of an entry
         // it has read before this entry is written again.
-        let unread = self.tail.wrapping_sub(head.load(Ordering::Acquire));
-        N.saturating_sub(unread)
+        self.tail.wrapping_sub(head.load(Ordering::Acquire))
+    }
+
+    /// Takes back what has not been taken: a consumer that [attaches](Consumer::attach) from now on
+    /// does not find it. There must be no consumer that still wants it.
+    pub fn take_back(&mut self, words: &[AtomicU32]) {
+        if let Some(head) = words.get(HEAD_WORD) {
+            head.store(self.tail, Ordering::Release);
+        }
     }
 
     /// Posts an entry.
@@ -282,6 +296,21 @@ mod tests {
         producer.post(&words, &entry(1025)).unwrap();
         let rest: Vec<_> = std::iter::from_fn(|| consumer.take(&words)).collect();
         assert!(rest.into_iter().eq((2..=1025).map(entry)));
+    }
+
+    #[test]
+    fn who_attaches_after_entries_were_taken_back_does_not_find_them() {
+        let words = words();
+        let mut producer = Producer::format(&words).unwrap();
+        for sequence in 1..=1024 {
+            producer.post(&words, &entry(sequence)).unwrap();
+        }
+        producer.take_back(&words);
+        assert_eq!((producer.unread(&words), producer.room(&words)), (0, 1024));
+        let mut consumer = Consumer::attach(&words).unwrap();
+        assert_eq!(consumer.take(&words), None);
+        producer.post(&words, &entry(2000)).unwrap();
+        assert_eq!(consumer.take(&words), Some(entry(2000)));
     }
 
     #[test]

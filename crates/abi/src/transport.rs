@@ -21,6 +21,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::addr::{HostPa, Span, UserAddr};
 use crate::errno::Errno;
 use crate::handle::{CoreId, DeviceId, Fd, Pid, PinId};
@@ -215,7 +217,7 @@ pub struct PinnedUser {
     pub pin: PinId,
     /// Where its bytes lie, in order: one span, or as many as its pages are scattered over. The
     /// first starts at the range's offset in its page.
-    pub spans: Vec<Span<HostPa>>,
+    pub spans: SmallVec<[Span<HostPa>; 1]>,
 }
 
 /// The memory of the process that calls, as far as it may be used by this call.

@@ -157,7 +157,10 @@ impl FakeUser {
         };
         self.machine.pins().insert(number, pin);
         let pin = PinId(number);
-        Some(PinnedUser { pin, spans })
+        Some(PinnedUser {
+            pin,
+            spans: spans.into(),
+        })
     }
 }
 
@@ -228,7 +231,10 @@ impl UserMemory for FakeUser {
     fn pin(&self, at: UserAddr, size_bytes: u64, write: bool) -> Result<PinnedUser, PinFault> {
         if size_bytes == 0 {
             let (pin, spans) = (PinId(u64::MAX), Vec::new());
-            return Ok(PinnedUser { pin, spans });
+            return Ok(PinnedUser {
+                pin,
+                spans: spans.into(),
+            });
         }
         let write = write && self.flaw != Flaw::PinsForWriting;
         let (buffer, offset) = match self.find(at, size_bytes, write) {

@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use glia_abi::addr::UserAddr;
 use glia_abi::handle::PinId;
 use glia_abi::transport::{Lent, PinFault, PinnedUser, UserFault};
+use smallvec::SmallVec;
 
 use super::{Bytes, BytesMut, PinTable};
 
@@ -68,7 +69,7 @@ pub(crate) struct Loans<'a> {
     /// By address.
     buffers: &'a [Buffer],
     pins: &'a PinTable,
-    pinned: RefCell<Vec<PinId>>,
+    pinned: RefCell<SmallVec<[PinId; FEW]>>,
 }
 
 /// Lends `arg` (to be read and written) and `lent` to a closure.
@@ -106,7 +107,7 @@ pub(crate) fn lend<R>(
     let loans = Loans {
         buffers,
         pins,
-        pinned: RefCell::new(Vec::new()),
+        pinned: RefCell::default(),
     };
     call(&loans)
     // Here `loans` is dropped, and every pin with it; only then do the borrows end.
@@ -181,7 +182,7 @@ impl Loans<'_> {
 
 impl Drop for Loans<'_> {
     fn drop(&mut self) {
-        self.pins.unpin_all(&self.pinned.take());
+        self.pins.end_loans(self.pinned.get_mut());
     }
 }
 

@@ -1,18 +1,21 @@
 //! Pinned user memory: what devices reach above 4 GiB, until it is unpinned.
 //!
 //! A pinned range gets pages of a physical address space that has nothing else in it, contiguous or
-//! scattered ([`PinLayout`]). An entry covers a run of bytes that lie together on both sides, and
-//! exactly the bytes that were pinned: a descriptor that runs past them is an abort. Between two
-//! pins one page stays empty, and addresses are used again as late as possible, so that a
-//! descriptor that comes after its pin has ended meets nothing.
+//! scattered ([`PinLayout`]). What can be reached is exactly the bytes that were pinned, in runs that
+//! lie together on both sides: a descriptor that runs past one is an abort. Between two pins one page
+//! stays empty, and addresses are used again as late as possible, so that a descriptor that comes
+//! after its pin has ended meets nothing.
 //!
 //! **Locks.** One `RwLock`. An engine holds it for reading while it copies pairs of descriptors of
 //! which either end is pinned; pinning and unpinning take it for writing. So when `unpin` returns,
 //! no device uses the memory, and none will. It is held over 1 MiB at most, so nobody waits long.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use glia_abi::addr::{HostPa, Span};
@@ -20,6 +23,7 @@ use glia_abi::chance::Chance;
 use glia_abi::fault::{FaultPoint, Faults};
 use glia_abi::handle::PinId;
 use glia_abi::transport::{PinFault, PinnedUser};
+use smallvec::{SmallVec, smallvec};
 
 use super::{Bytes, BytesMut, Region};
 
@@ -28,6 +32,10 @@ const PAGE_BYTES: u64 = glia_abi::PAGE_SIZE_BYTES;
 pub(crate) const PINS_START: HostPa = HostPa::new(1 << 32);
 /// And end below the smallest host base of any arch (V2's).
 const PINS_SIZE: u64 = (1 << 44) - PINS_START.get();
+/// An id is the number of its pin's first page, which has 32 bits at most, and so many of the count
+/// of pins.
+const NUMBER_BITS: u32 = 32;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 
 /// Where the pages of a pinned range lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,39 +56,41 @@ pub(crate) struct PinTable {
     pinned_bytes_max: u64,
     faults: Arc<dyn Faults>,
     pins: RwLock<Pins>,
+    /// Pins of memory on loan. Changed with `pins` held for writing, and asked without.
+    on_loan: AtomicU64,
 }
 
 struct Pins {
-    /// By first address.
-    runs: BTreeMap<u64, Run>,
-    pins: BTreeMap<PinId, Pin>,
-    /// Pages that are taken, as start → bytes. They are given out in a circle, so that nearly always
-    /// the next ones are free.
-    taken: BTreeMap<u64, u64>,
+    /// By the first of the pages that they took. Pages are given out in a circle, so that nearly
+    /// always the next ones are free. (In boxes, a node of the tree is small: it is made and given
+    /// back with each pin while there is only one.)
+    pins: BTreeMap<u64, Box<Pin>>,
     /// Where the search for free pages begins.
     next_page: u64,
-    next_id: u64,
+    next_number: u64,
     pinned_bytes: u64,
 }
 
-/// Bytes that lie together in the process and on the bus.
-struct Run {
+struct Pin {
+    id: PinId,
     /// For the time that this entry is in the table.
     bytes: Bytes<'static>,
     /// Whether they may be written.
     writable: bool,
-    /// Keeps them alive, if they are not on loan.
-    _region: Option<Arc<Region>>,
+    /// Where they lie, by address.
+    runs: SmallVec<[Run; 1]>,
+    /// Bytes of its pages and of the empty one behind them.
+    taken_bytes: u64,
+    /// Keeps the bytes alive, if they are not on loan.
+    region: Option<Arc<Region>>,
 }
 
-struct Pin {
-    /// Where its bytes lie; `None` if it has none.
-    first: Option<Span<HostPa>>,
-    /// Where they lie beyond that: rarely anywhere.
-    others: Box<[Span<HostPa>]>,
-    size_bytes: u64,
-    /// The first of the pages that it took.
-    pages: u64,
+/// Bytes that lie together in the process and on the bus.
+#[derive(Clone, Copy)]
+struct Run {
+    at: Span<HostPa>,
+    /// From the pin's first byte.
+    offset_bytes: u64,
 }
 
 impl PinTable {
@@ -90,14 +100,8 @@ impl PinTable {
             layout,
             pinned_bytes_max,
             faults,
-            pins: RwLock::new(Pins {
-                runs: BTreeMap::new(),
-                pins: BTreeMap::new(),
-                taken: BTreeMap::new(),
-                next_page: PINS_START.get(),
-                next_id: 1,
-                pinned_bytes: 0,
-            }),
+            pins: RwLock::new(Pins::new()),
+            on_loan: AtomicU64::new(0),
         }
     }
 
@@ -158,51 +162,45 @@ impl PinTable {
         let pinned_bytes = pins.pinned_bytes.checked_add(size_bytes);
         let pinned_bytes = pinned_bytes.filter(|&bytes| bytes <= self.pinned_bytes_max);
         let pinned_bytes = pinned_bytes.ok_or(no_room)?;
-        let pin = PinId(pins.next_id);
+        let number = pins.next_number;
+        let reached_bytes = in_page_bytes + size_bytes;
         let (spans, pages) = if size_bytes == 0 {
-            (Vec::new(), 0)
+            // An id that no pin with pages has.
+            (SmallVec::new(), Span::cut(HostPa::new(0), 0))
         } else {
-            let pages = pins.take_pages(in_page_bytes + size_bytes).ok_or(no_room)?;
-            let count = (in_page_bytes + size_bytes).div_ceil(PAGE_BYTES);
+            let pages = pins.take_pages(reached_bytes).ok_or(no_room)?;
+            let count = reached_bytes.div_ceil(PAGE_BYTES);
             let order = if self.faults.orders(FaultPoint::ScatteredPages) {
                 // Backwards, no page follows the one before it.
                 Some((0..count).rev().collect())
             } else {
-                self.layout.order(pin, count)
+                self.layout.order(number, count)
             };
             let first = HostPa::new(pages.start().get() + in_page_bytes);
             let spans = match order {
-                None => vec![Span::cut(first, size_bytes)],
+                None => smallvec![Span::cut(first, size_bytes)],
                 Some(order) => scattered(&order, pages, in_page_bytes, size_bytes),
             };
-            (spans, pages.start().get())
+            (spans, pages)
         };
-        let mut offset = 0;
-        for span in &spans {
-            // PANIC: not reached, the spans have `size_bytes` in all.
-            let Some(part) = bytes.part(offset, span.size_bytes()) else {
-                break;
-            };
-            offset += span.size_bytes();
-            let run = Run {
+        pins.next_number += 1;
+        let id = pin_id(pages.start(), number);
+        if size_bytes > 0 {
+            pins.pinned_bytes = pinned_bytes;
+            let pin = Pin {
+                id,
                 // SAFETY: the same bytes, for the time that the caller has promised. They leave
                 // this table only for the time that its lock is held.
-                bytes: unsafe { Bytes::new(part.first, part.size_bytes) },
+                bytes: unsafe { Bytes::new(bytes.first, bytes.size_bytes) },
                 writable,
-                _region: region.cloned(),
+                runs: runs(&spans),
+                taken_bytes: pages.size_bytes(),
+                region: region.cloned(),
             };
-            pins.runs.insert(span.start().get(), run);
+            self.count_loans(&pin, 1);
+            pins.pins.insert(pages.start().get(), Box::new(pin));
         }
-        pins.next_id += 1;
-        pins.pinned_bytes = pinned_bytes;
-        let record = Pin {
-            first: spans.first().copied(),
-            others: spans.get(1..).unwrap_or_default().into(),
-            size_bytes,
-            pages,
-        };
-        pins.pins.insert(pin, record);
-        Ok(PinnedUser { pin, spans })
+        Ok(PinnedUser { pin: id, spans })
     }
 
     /// Ends a pin, if there is such a one, when nobody reads the table.
@@ -211,13 +209,31 @@ impl PinTable {
     }
 
     /// Ends those of these pins that there are.
-    pub(super) fn unpin_all(&self, pins: &[PinId]) {
-        if pins.is_empty() {
-            return;
-        }
+    fn unpin_all(&self, pins: &[PinId]) {
         let mut table = self.pins.write().unwrap_or_else(PoisonError::into_inner);
-        for pin in pins {
-            table.remove(*pin);
+        for &pin in pins {
+            if let Some(pin) = table.remove(pin) {
+                self.count_loans(&pin, -1);
+            }
+        }
+    }
+
+    /// Ends those of these pins that there are, which the caller has made of memory on loan.
+    pub(super) fn end_loans(&self, pins: &[PinId]) {
+        // ORDER: whoever ended the last one, and knew that no engine reads it any more, counted then;
+        // and this thread has counted the pins that it made.
+        if !pins.is_empty() && self.on_loan.load(Ordering::Acquire) > 0 {
+            self.unpin_all(pins);
+        }
+    }
+
+    /// The caller holds the table for writing, so that nobody else counts.
+    fn count_loans(&self, pin: &Pin, more: i64) {
+        if pin.region.is_none() {
+            let count = self.on_loan.load(Ordering::Relaxed);
+            let count = count.saturating_add_signed(more);
+            // ORDER: pairs with the Acquire in `end_loans`.
+            self.on_loan.store(count, Ordering::Release);
         }
     }
 
@@ -230,21 +246,52 @@ impl PinTable {
     /// Holds all pins as they are. Take one at a time: a second may wait for a writer that waits
     /// for the first.
     pub(crate) fn reader(&self) -> PinReader<'_> {
-        PinReader(self.pins.read().unwrap_or_else(PoisonError::into_inner))
+        let pins = self.pins.read().unwrap_or_else(PoisonError::into_inner);
+        let latest = Cell::new(None);
+        PinReader { pins, latest }
     }
 }
 
+/// Its first page, and a number that tells it from those that had the page before.
+fn pin_id(first_page: HostPa, number: u64) -> PinId {
+    PinId(first_page.get() / PAGE_BYTES << NUMBER_BITS | number & NUMBER_MASK)
+}
+
+/// The runs that lie in these spans, which are in the order of the bytes.
+fn runs(spans: &[Span<HostPa>]) -> SmallVec<[Run; 1]> {
+    let mut offset_bytes = 0;
+    let run = |&at: &Span<HostPa>| {
+        let run = Run { at, offset_bytes };
+        offset_bytes += at.size_bytes();
+        run
+    };
+    let mut runs: SmallVec<[Run; 1]> = spans.iter().map(run).collect();
+    runs.sort_unstable_by_key(|run| run.at.start());
+    runs
+}
+
 impl Pins {
-    /// Ends a pin, if there is such a one.
-    fn remove(&mut self, pin: PinId) {
-        let Some(record) = self.pins.remove(&pin) else {
-            return;
-        };
-        for span in record.first.iter().chain(&record.others) {
-            self.runs.remove(&span.start().get());
+    fn new() -> Self {
+        Self {
+            pins: BTreeMap::new(),
+            next_page: PINS_START.get(),
+            next_number: 1,
+            pinned_bytes: 0,
         }
-        self.taken.remove(&record.pages);
-        self.pinned_bytes -= record.size_bytes;
+    }
+
+    /// Takes a pin out, if there is such a one.
+    fn remove(&mut self, id: PinId) -> Option<Box<Pin>> {
+        let first_page = (id.0 >> NUMBER_BITS) * PAGE_BYTES;
+        let Entry::Occupied(entry) = self.pins.entry(first_page) else {
+            return None;
+        };
+        if entry.get().id != id {
+            return None;
+        }
+        let pin = entry.remove();
+        self.pinned_bytes -= pin.bytes.size_bytes();
+        Some(pin)
     }
 
     /// Fresh pages for so many bytes, and an empty one behind them.
@@ -256,19 +303,18 @@ impl Pins {
             .gap(taken_bytes, self.next_page)
             .or_else(|| self.gap(taken_bytes, PINS_START.get()))?;
         self.next_page = start + taken_bytes;
-        self.taken.insert(start, taken_bytes);
         Span::new(HostPa::new(start), taken_bytes)
     }
 
     /// The first place for so many bytes from here on.
     fn gap(&self, size_bytes: u64, from: u64) -> Option<u64> {
         let mut start = from;
-        let before = self.taken.range(..from).next_back();
-        for (&other, &other_bytes) in before.into_iter().chain(self.taken.range(from..)) {
+        let before = self.pins.range(..from).next_back();
+        for (&other, pin) in before.into_iter().chain(self.pins.range(from..)) {
             if other >= start && other - start >= size_bytes {
                 break;
             }
-            start = start.max(other + other_bytes);
+            start = start.max(other + pin.taken_bytes);
         }
         let end = start.checked_add(size_bytes)?;
         (end <= PINS_START.get() + PINS_SIZE).then_some(start)
@@ -277,12 +323,12 @@ impl Pins {
 
 impl PinLayout {
     /// In which order the bytes go through the pages; `None` if one page after the other.
-    fn order(self, pin: PinId, pages: u64) -> Option<Vec<u64>> {
+    fn order(self, number: u64, pages: u64) -> Option<Vec<u64>> {
         let Self::Scattered { seed } = self else {
             return None;
         };
         let mut order: Vec<u64> = (0..pages).collect();
-        shuffle(&mut order, seed ^ pin.0);
+        shuffle(&mut order, seed ^ number);
         Some(order)
     }
 }
@@ -293,9 +339,9 @@ fn scattered(
     pages: Span<HostPa>,
     in_page_bytes: u64,
     size_bytes: u64,
-) -> Vec<Span<HostPa>> {
+) -> SmallVec<[Span<HostPa>; 1]> {
     let first = pages.start().get();
-    let mut spans: Vec<Span<HostPa>> = Vec::new();
+    let mut spans: SmallVec<[Span<HostPa>; 1]> = SmallVec::new();
     let (mut skip, mut left) = (in_page_bytes, size_bytes);
     for page in order {
         let at = HostPa::new(first + page * PAGE_BYTES + skip);
@@ -324,29 +370,55 @@ fn shuffle(order: &mut [u64], seed: u64) {
 }
 
 /// The pins, held as they are.
-pub(crate) struct PinReader<'a>(RwLockReadGuard<'a, Pins>);
+pub(crate) struct PinReader<'a> {
+    pins: RwLockReadGuard<'a, Pins>,
+    /// What was looked for last: the next one mostly lies behind it.
+    latest: Cell<Option<Found>>,
+}
+
+/// A run that was found.
+#[derive(Clone, Copy)]
+struct Found {
+    at: Span<HostPa>,
+    /// For the time that the pins are held.
+    bytes: Bytes<'static>,
+    writable: bool,
+}
 
 impl PinReader<'_> {
     /// A pinned range to read; `None` if it does not lie in one run.
     pub(crate) fn bytes(&self, at: HostPa, size_bytes: u64) -> Option<Bytes<'_>> {
-        let (run, offset) = self.run(at)?;
-        run.bytes.part(offset, size_bytes)
+        let found = self.find(at)?;
+        let offset_bytes = at.checked_offset_from(found.at.start())?;
+        found.bytes.part(offset_bytes, size_bytes)
     }
 
     /// A pinned range to write; `None` if it does not lie in one run, or was pinned to be read.
     pub(crate) fn bytes_mut(&self, at: HostPa, size_bytes: u64) -> Option<BytesMut<'_>> {
-        let (run, offset) = self.run(at)?;
-        if !run.writable {
+        let bytes = self.bytes(at, size_bytes)?;
+        if !self.find(at)?.writable {
             return None;
         }
-        let bytes = run.bytes.part(offset, size_bytes)?;
         // SAFETY: `insert` was promised that it may.
         Some(unsafe { BytesMut::of(bytes) })
     }
 
-    fn run(&self, at: HostPa) -> Option<(&Run, u64)> {
-        let (&start, run) = self.0.runs.range(..=at.get()).next_back()?;
-        Some((run, at.get() - start))
+    /// The run that an address lies in.
+    fn find(&self, at: HostPa) -> Option<Found> {
+        if let Some(found) = self.latest.get().filter(|found| found.at.contains(at)) {
+            return Some(found);
+        }
+        let (_, pin) = self.pins.pins.range(..=at.get()).next_back()?;
+        let upto = pin.runs.partition_point(|run| run.at.start() <= at);
+        let run = pin.runs.get(upto.checked_sub(1)?)?;
+        let found = Found {
+            at: run.at,
+            bytes: pin.bytes.part(run.offset_bytes, run.at.size_bytes())?,
+            writable: pin.writable,
+        };
+        let found = found.at.contains(at).then_some(found);
+        self.latest.set(found);
+        found
     }
 }
 
@@ -400,7 +472,7 @@ mod tests {
         let content: Vec<u8> = (0..8192_u32).map(|n| (n % 251) as u8).collect();
         region.bytes_mut(100, 8192).unwrap().write(&content);
         let spans = [(); 3].map(|()| pin(&table, &region, 100, 8192).spans);
-        assert_eq!(spans.each_ref().map(Vec::len), [1, 3, 1]);
+        assert_eq!(spans.each_ref().map(|spans| spans.len()), [1, 3, 1]);
         let mut seen = Vec::new();
         for span in &spans[1] {
             let mut part = vec![0; usize::try_from(span.size_bytes()).unwrap()];
@@ -459,30 +531,37 @@ mod tests {
 
     #[test]
     fn pages_are_given_out_in_a_circle_and_what_is_pinned_is_stepped_over() {
-        let mut pins = Pins {
-            runs: BTreeMap::new(),
-            pins: BTreeMap::new(),
-            taken: BTreeMap::new(),
-            next_page: PINS_START.get(),
-            next_id: 1,
-            pinned_bytes: 0,
+        let mut pins = Pins::new();
+        let take = |pins: &mut Pins, size_bytes| {
+            let pages = pins.take_pages(size_bytes)?;
+            let pin = Pin {
+                id: pin_id(pages.start(), 0),
+                bytes: Bytes {
+                    first: NonNull::dangling(),
+                    size_bytes: 0,
+                    memory: PhantomData,
+                },
+                writable: false,
+                runs: SmallVec::new(),
+                taken_bytes: pages.size_bytes(),
+                region: None,
+            };
+            pins.pins.insert(pages.start().get(), Box::new(pin));
+            Some(pages.start().get())
         };
         let third = PINS_SIZE / 3 / PAGE_BYTES * PAGE_BYTES - PAGE_BYTES;
-        let starts = [(); 3].map(|()| pins.take_pages(third).unwrap().start().get());
+        let starts = [(); 3].map(|()| take(&mut pins, third).unwrap());
         assert_eq!(starts[0], PINS_START.get());
-        assert!(pins.take_pages(third).is_none(), "all are taken");
+        assert!(take(&mut pins, third).is_none(), "all are taken");
         for given_back in [1, 0, 2] {
-            pins.taken.remove(&starts[given_back]);
-            assert_eq!(
-                pins.take_pages(third).unwrap().start().get(),
-                starts[given_back]
-            );
+            pins.pins.remove(&starts[given_back]);
+            assert_eq!(take(&mut pins, third).unwrap(), starts[given_back]);
         }
         // Between two that are pinned.
-        pins.taken.remove(&starts[1]);
-        let small = [(); 2].map(|()| pins.take_pages(1).unwrap().start().get());
+        pins.pins.remove(&starts[1]);
+        let small = [(); 2].map(|()| take(&mut pins, 1).unwrap());
         assert_eq!(small, [starts[1], starts[1] + 2 * PAGE_BYTES]);
-        assert!(pins.take_pages(u64::MAX).is_none());
+        assert!(take(&mut pins, u64::MAX).is_none());
     }
 
     #[test]

@@ -216,6 +216,7 @@ impl Lane {
     }
 
     /// Takes the ring for an operation of `by`, waiting while another one has it.
+    #[inline]
     pub(super) fn hold<'a>(&'a self, links: &'a Links, by: Pid) -> Result<Held<'a>, DmaError> {
         let held = self.hold_any(links, by)?;
         if held.is_open() {
@@ -226,6 +227,7 @@ impl Lane {
     }
 
     /// The same to ask what became of copies, also while none are taken.
+    #[inline]
     pub(super) fn hold_any<'a>(&'a self, links: &'a Links, by: Pid) -> Result<Held<'a>, DmaError> {
         let core = self.core();
         let lock = self.ring.get().ok_or(DmaError::NotReady { core })?;

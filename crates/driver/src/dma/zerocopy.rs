@@ -295,6 +295,7 @@ impl Dma {
 
     /// Takes the ring of a queue for zero copies of `by`, which has to have it for this core: whether
     /// it has can change until the ring is held, and not from then on.
+    #[inline]
     fn zero_ring(
         &self,
         core: CoreId,
@@ -314,6 +315,7 @@ impl Dma {
 
     /// Takes a ring for zero copies of `by`. The first time it is given what they need. (The
     /// reference has that ready from the bring-up on.)
+    #[inline]
     fn zero_lane<'a>(&'a self, lane: &'a Lane, by: Pid) -> Result<Held<'a>, DmaError> {
         loop {
             let ring = lane.hold(&self.links, by)?;
@@ -339,7 +341,7 @@ impl Dma {
         let queue = taking.host(links.profile, completion::SIZE_BYTES)?;
         let words = links.host.words(queue, completion::SIZE_BYTES)?;
         let chunk = taking.latest().ok_or(DmaError::NotReady { core })?;
-        let zero = ZeroCopies::new(self.limits, markers, (queue, chunk), words);
+        let zero = ZeroCopies::new(self.limits, markers, (queue, chunk), words, &links.host);
         ring.ring.zero_copies = Some(Box::new(zero.ok_or(DmaError::NotReady { core })?));
         owned.add(lane, taking.keep());
         Ok(())

@@ -7,8 +7,9 @@ use glia_abi::completion::{Consumer, SIZE_BYTES};
 use glia_abi::errno::Errno;
 use glia_abi::event::Event;
 use glia_abi::fault::{FaultKind, FaultRule, Trigger};
-use glia_abi::handle::CoreId;
+use glia_abi::handle::{CoreId, Pid};
 use glia_abi::sched::{Micros, Sched};
+use glia_abi::transport::Caller;
 use glia_device::{PinLayout, VirtualSched};
 use glia_driver::dma::zerocopy::{Reply, ZeroCopy, ZeroCopyLimits};
 
@@ -92,8 +93,44 @@ fn nothing_is_written_after_the_process_has_gone() {
             assert!(staged.count() <= 1, "no more than a fence");
             assert_still(&rig, &format!("{arch}, seed {seed}"));
             assert_eq!(completions.all(), [(1, i64::from(Errno::EINTR.ret()))]);
+            assert_eq!(rig.completions().all(), [], "nobody takes them for his own");
         }
     }
+}
+
+/// Numbers of requests begin anew in each process.
+#[test]
+fn who_comes_next_does_not_find_what_a_process_that_has_gone_left_untaken() {
+    let rig = Rig::new(Arch::V3);
+    let source = rig.buffer(&pattern(100_000, 1));
+    let other = Pid::new(8);
+    let begin_as = |pid, sequence| {
+        rig.caller(&mut [], |caller| {
+            let ops = [whole(&source)];
+            let copy = rig.copy(true, &ops);
+            let caller = Caller { pid, ..*caller };
+            let reply = Reply {
+                sequence,
+                context: sequence + 1000,
+            };
+            rig.dma.zero_copy_async(&caller, &copy, reply, None)
+        })
+    };
+    let mut first = rig.completions();
+    for sequence in 1..=4 {
+        begin_as(PID, sequence).unwrap();
+    }
+    assert_eq!(first.take().map(|entry| entry.sequence), Some(1));
+    rig.dma.settle(PID);
+    let mut second = rig.completions();
+    assert_eq!(second.all(), []);
+    begin_as(other, 1).unwrap();
+    assert_eq!(second.all(), [(1, 0)]);
+    // What is the other's stays his.
+    begin_as(PID, 5).unwrap();
+    begin_as(other, 6).unwrap();
+    rig.dma.settle(PID);
+    assert_eq!(second.all(), [(5, 0), (6, 0)]);
 }
 
 /// A ring that somebody holds for long is not what others wait for.

@@ -1,5 +1,6 @@
 //! What the ring's lock guards of zero copies: contexts, what they own, and where completions go.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,8 +31,7 @@ pub(crate) struct ZeroCopies {
     /// Two words for each slot of the queue.
     markers: HostPa,
     completions: Completions,
-    /// Counted down by each [`Pin`] that goes.
-    pinned_pages: Arc<AtomicU64>,
+    pinned: Arc<PinnedPages>,
     pinned_pages_max: u64,
     /// Requests so far.
     requests: u64,
@@ -46,6 +46,9 @@ struct Completions {
     producer: Producer,
     /// Requests that have entered and not ended.
     promised: u32,
+    /// Whose those are that have been posted and not taken, the oldest first. (As many more at the
+    /// front as have been taken since the latest was posted.)
+    owners: VecDeque<Pid>,
 }
 
 /// One request, as all its contexts know it.
@@ -108,13 +111,18 @@ pub(super) struct Ends {
     pub(super) _chunk: Option<OwnedPin>,
 }
 
+/// What the pins of a ring have in common.
+struct PinnedPages {
+    host: Arc<dyn MachineMemory>,
+    /// How many there are: each [`Pin`] counts as long as it is there.
+    count: AtomicU64,
+}
+
 /// User memory that devices can reach until this is dropped.
 pub(super) struct Pin {
-    host: Arc<dyn MachineMemory>,
     pinned: PinnedUser,
     pages: u64,
-    /// What they count to.
-    counter: Arc<AtomicU64>,
+    of: Arc<PinnedPages>,
 }
 
 /// Where a context begins in a pin that it may share with others.
@@ -128,10 +136,10 @@ pub(super) struct Part {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.host.unpin(self.pinned.pin);
+        self.of.host.unpin(self.pinned.pin);
         // ORDER: only the holder of the ring's lock asks whether there is room; that a pin goes
         // meanwhile makes some.
-        self.counter.fetch_sub(self.pages, Ordering::Relaxed);
+        self.of.count.fetch_sub(self.pages, Ordering::Relaxed);
     }
 }
 
@@ -213,6 +221,7 @@ impl ZeroCopies {
         markers: HostPa,
         (at, chunk): (HostPa, ChunkRef),
         words: &[AtomicU32],
+        host: &Arc<dyn MachineMemory>,
     ) -> Option<Self> {
         Some(Self {
             queue: ContextQueue::new(limits.contexts)?,
@@ -222,8 +231,12 @@ impl ZeroCopies {
                 chunk,
                 producer: Producer::format(words).ok()?,
                 promised: 0,
+                owners: VecDeque::new(),
             },
-            pinned_pages: Arc::default(),
+            pinned: Arc::new(PinnedPages {
+                host: Arc::clone(host),
+                count: AtomicU64::new(0),
+            }),
             pinned_pages_max: limits.pinned_pages,
             requests: 0,
             awaited: None,
@@ -237,7 +250,7 @@ impl ZeroCopies {
 
     /// Pages that they have pinned.
     pub(crate) fn pinned_pages(&self) -> u64 {
-        self.pinned_pages.load(Ordering::Relaxed)
+        self.pinned.count.load(Ordering::Relaxed)
     }
 
     /// The chunk of the completion queue.
@@ -280,19 +293,13 @@ impl ZeroCopies {
 
     /// So many pages that were pinned, from their first byte on; they count as long as this, or a
     /// part of it, is held.
-    pub(super) fn hold(
-        &self,
-        host: &Arc<dyn MachineMemory>,
-        pinned: PinnedUser,
-        pages: u64,
-    ) -> Part {
-        self.pinned_pages.fetch_add(pages, Ordering::Relaxed);
+    pub(super) fn hold(&self, pinned: PinnedUser, pages: u64) -> Part {
+        self.pinned.count.fetch_add(pages, Ordering::Relaxed);
         Part {
             pin: Arc::new(Pin {
-                host: Arc::clone(host),
                 pinned,
                 pages,
-                counter: Arc::clone(&self.pinned_pages),
+                of: Arc::clone(&self.pinned),
             }),
             span: 0,
             skip_bytes: 0,
@@ -346,7 +353,6 @@ impl ZeroCopies {
         &self,
         memory: &dyn UserMemory,
         copy: &ZeroCopy<'c>,
-        host: &Arc<dyn MachineMemory>,
     ) -> Result<Vec<(&'c ZeroCopyOp, State)>, PinFault> {
         let mut prepared = Vec::with_capacity(copy.ops.len());
         let mut pins = self.queue.has_no_unpinned();
@@ -360,7 +366,7 @@ impl ZeroCopies {
             pins &= self.can_pin(pages);
             let state = if pins {
                 let pinned = memory.pin(0, size_bytes, !copy.to_device)?;
-                State::Pinned(self.hold(host, pinned, pages))
+                State::Pinned(self.hold(pinned, pages))
             } else {
                 let offset_bytes = 0;
                 State::Unpinned {
@@ -389,11 +395,11 @@ impl ZeroCopies {
         self.completions.promised = self.completions.promised.saturating_sub(1);
     }
 
-    /// Posts what was promised; says what it was.
+    /// Posts what was promised to a process; says what it was.
     pub(super) fn post(
         &mut self,
         host: &dyn MachineMemory,
-        reply: Reply,
+        (by, reply): (Pid, Reply),
         result: Result<(), Errno>,
     ) -> Completion {
         let entry = Completion {
@@ -406,13 +412,47 @@ impl ZeroCopies {
         if let Ok(words) = host.words(completions.at, SIZE_BYTES) {
             // There is the room that was promised, unless a process has moved the head back: those who
             // share the queue lose a completion then.
-            let _ = completions.producer.post(words, &entry);
+            if completions.producer.post(words, &entry).is_ok() {
+                completions.owners.push_back(by);
+                completions.forget_taken(words);
+            }
         }
         entry
+    }
+
+    /// A process goes, and with it what nobody else may take for its own: what has been posted to it
+    /// and not taken, unless completions of others are among that.
+    pub(super) fn leave(&mut self, by: Pid, host: &dyn MachineMemory) {
+        let completions = &mut self.completions;
+        let Ok(words) = host.words(completions.at, SIZE_BYTES) else {
+            return;
+        };
+        completions.forget_taken(words);
+        if completions.owners.iter().all(|&owner| owner == by) {
+            completions.producer.take_back(words);
+            completions.owners.clear();
+        }
+    }
+}
+
+impl Completions {
+    fn forget_taken(&mut self, words: &[AtomicU32]) {
+        let unread = self.producer.unread(words) as usize;
+        let taken = self.owners.len().saturating_sub(unread);
+        self.owners.drain(..taken);
     }
 }
 
 impl State {
+    /// That of a context which has been handed to the engine like this, for the first time or again.
+    pub(super) fn submitted(self, staged: Staged) -> Self {
+        match self {
+            Self::Pinned(part) => Self::Submitted(part, staged, 0),
+            Self::Submitted(part, _, retries) => Self::Submitted(part, staged, retries + 1),
+            Self::Unpinned { .. } | Self::Completed => self,
+        }
+    }
+
     /// That of a context for so many bytes; goes on to what follows them.
     pub(super) fn next_piece(&mut self, size_bytes: u64) -> Self {
         match self {

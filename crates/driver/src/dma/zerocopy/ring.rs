@@ -130,10 +130,7 @@ impl Held<'_> {
                 let from = UserAddr::new(op.buffer.get() + piece.offset_bytes);
                 let at = BusAddr::new(copy.at(op).get() + piece.offset_bytes);
                 let pinned = memory.pin(from, piece.size_bytes, !request.to_device)?;
-                let links = self.links;
-                let part = self
-                    .zero()?
-                    .hold(&links.host, pinned, u64::from(piece.pages));
+                let part = self.zero()?.hold(pinned, u64::from(piece.pages));
                 let ends = is_last.then(|| {
                     Box::new(Ends {
                         reply: None,
@@ -208,7 +205,7 @@ impl Held<'_> {
             account,
             to_device: copy.to_device,
         };
-        let prepared = match zero.prepare(memory, copy, &links.host) {
+        let prepared = match zero.prepare(memory, copy) {
             Ok(prepared) => prepared,
             Err(error) => {
                 zero.break_promise();
@@ -262,8 +259,9 @@ impl Held<'_> {
         Ok(())
     }
 
-    /// Ends the asynchronous requests of this operation's process: what the engine has of them is
-    /// waited for, the rest is cancelled.
+    /// Ends the asynchronous requests of this operation's process, which goes: what the engine has of
+    /// them is waited for, the rest is cancelled. The next one on the ring does not find their
+    /// completions, nor those that were not taken.
     pub(in crate::dma) fn settle_zero_copies(&mut self) {
         let by = self.by;
         let Some(zero) = self.ring.zero_copies.as_deref() else {
@@ -279,6 +277,10 @@ impl Held<'_> {
         while self.has_submitted(is_mine)
             && let Ok(Some(_)) = self.retire_oldest()
         {}
+        let host = &*self.links.host;
+        if let Some(zero) = self.ring.zero_copies.as_deref_mut() {
+            zero.leave(by, host);
+        }
     }
 
     /// Everything is lost with the ring, and each request is told so.
@@ -499,7 +501,7 @@ impl Held<'_> {
         let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
             return;
         };
-        let posted = zero.post(host, reply, ends.result.and(outcome));
+        let posted = zero.post(host, (by, reply), ends.result.and(outcome));
         let event = Event::CompletionPosted {
             sequence: posted.sequence,
             result: posted.result,
@@ -598,14 +600,12 @@ impl Held<'_> {
         let Some(context) = zero.queue.get_mut(slot) else {
             return Ok(());
         };
-        let (part, retries) = match &context.state {
-            State::Pinned(part) => (part.clone(), 0),
-            State::Submitted(part, _, retries) => (part.clone(), retries + 1),
-            State::Unpinned { .. } | State::Completed => return Ok(()),
+        let (State::Pinned(part) | State::Submitted(part, ..)) = &context.state else {
+            return Ok(());
         };
         let profile = links.profile;
         let to_bus = |at| profile.host_to_bus(at);
-        let (transfers, barrier) = context.transfers(&part, profile.arch, to_bus);
+        let (transfers, barrier) = context.transfers(part, profile.arch, to_bus);
         let batch = Batching {
             account: context.request.account,
             context: context_number(slot),
@@ -620,13 +620,13 @@ impl Held<'_> {
             // Its bytes are moved again, and what comes behind them, too.
             context.fence = Fence::Wanted;
         }
-        context.state = State::Submitted(part, staged, retries);
+        let state = std::mem::replace(&mut context.state, State::Completed);
+        context.state = state.submitted(staged);
         Ok(())
     }
 
     /// Pins the context that is next, if the budget allows.
     fn pin_next(&mut self) -> Result<bool, Refused> {
-        let links = self.links;
         let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
             return Ok(false);
         };
@@ -656,7 +656,7 @@ impl Held<'_> {
             why: fault.into(),
         })?;
         if let Some(zero) = self.ring.zero_copies.as_deref_mut() {
-            let part = zero.hold(&links.host, pinned, u64::from(pages));
+            let part = zero.hold(pinned, u64::from(pages));
             if let Some((_, context)) = zero.queue.next_unpinned() {
                 context.state = State::Pinned(part);
                 zero.queue.mark_pinned();
