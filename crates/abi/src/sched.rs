@@ -115,6 +115,13 @@ pub trait Sched: Send + Sync {
     /// is due; work that a worker orders from itself is done by the call that is under way.
     fn kick(&self, worker: WorkerId);
 
+    /// Whether the calling thread keeps to itself what it kicks: it is about to wait for it, and does
+    /// it meanwhile. Each `true` needs its `false`; at the last one, what has not been done is done
+    /// as if it were kicked then. A mode without threads has no use for it.
+    fn keep_kicks(&self, keep: bool) {
+        let _ = keep;
+    }
+
     /// Waits until `poll` says [`Poll::Done`], and says whether it did. Looks at once, after every
     /// wake of `on`, and whenever due work has been done.
     ///

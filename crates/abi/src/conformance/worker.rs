@@ -20,6 +20,7 @@ pub fn check(fixture: &SchedFixture<'_>) -> Result<(), Violation> {
     fixture.alone(|sched| a_kicked_worker_runs_until_it_is_idle(sched, mode))?;
     fixture.alone(|sched| a_kick_during_a_step_is_not_lost(sched, mode))?;
     fixture.alone(|sched| a_worker_can_kick_another(sched, mode))?;
+    fixture.alone(|sched| a_kept_kick_is_done_by_the_wait_or_when_it_is_let_go(sched, mode))?;
     fixture.alone(a_worker_rests_until_its_time)?;
     fixture.alone(a_kick_ends_a_rest_until_a_time)?;
     fixture.alone(|sched| due_steps_come_in_the_order_of_their_times(sched, mode))?;
@@ -225,6 +226,31 @@ fn a_worker_can_kick_another(sched: &Arc<dyn Sched>, mode: Mode) -> Result<(), V
     second.has_reached(mode, 1)?;
     first.reaches(1, "a worker can kick another")?;
     second.reaches(1, "a worker can kick another")
+}
+
+fn a_kept_kick_is_done_by_the_wait_or_when_it_is_let_go(
+    sched: &Arc<dyn Sched>,
+    mode: Mode,
+) -> Result<(), Violation> {
+    const RULE: &str = "a kick that is kept is not lost";
+    // The second step asks for a third.
+    let probe = Probe::spawn(sched, |_, number, _| match number {
+        1 => Step::Again,
+        _ => Step::Idle,
+    });
+    sched.keep_kicks(true);
+    probe.kick();
+    let waited = probe.reaches(1, RULE);
+    sched.keep_kicks(true);
+    probe.kick();
+    sched.keep_kicks(false);
+    if mode == Mode::Threaded {
+        let rule = "a kick is kept until the last keeper lets go";
+        hold!(probe.steps() == 1, rule, "it was done at the first");
+    }
+    sched.keep_kicks(false);
+    waited?;
+    probe.reaches(3, RULE)
 }
 
 fn a_worker_rests_until_its_time(sched: &Arc<dyn Sched>) -> Result<(), Violation> {

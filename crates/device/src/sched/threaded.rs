@@ -13,8 +13,10 @@
 //! call, and an idle machine costs nothing.
 //!
 //! **Waiters** lend their thread: whoever waits steps runnable workers meanwhile. What a client has
-//! ordered and waits for is so done where its bytes are cached. For that, a thread that looks for
-//! work leaves what was queued just now alone for [`GRACE`] looks.
+//! ordered and waits for is so done where its bytes are cached. A client that knows that it will wait
+//! [keeps](Sched::keep_kicks) its kicks: they do not come into the run queue, and no thread is woken
+//! for them, before it keeps them no longer. Of others, a thread that looks for work leaves what was
+//! queued just now alone for [`GRACE`] looks.
 //!
 //! When there is nothing to step they look, again and again, and give up their processor every
 //! [`LOOKS`] looks: the worker that they wait for may need it. After [`SPINS`] of those they park:
@@ -30,7 +32,9 @@
 //!
 //! **Locks.** One mutex around the tables, never held while a worker steps or a waiter looks.
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle, Thread};
@@ -52,6 +56,19 @@ const IDLE_SPINS: u32 = 100;
 const GRACE: u32 = 64;
 // LIMIT: more threads than any machine has processors for engines.
 const THREADS_MAX: u32 = 256;
+
+thread_local! {
+    static KEPT: Kept = const { Kept::NOTHING };
+}
+
+/// What this thread has kicked and keeps to itself.
+struct Kept {
+    /// Whose workers they are.
+    of: Cell<*const Shared>,
+    /// How often it was told to keep them, and not yet to let them go.
+    depth: Cell<u32>,
+    workers: RefCell<VecDeque<WorkerId>>,
+}
 
 /// Why there are no threads to work.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +124,18 @@ struct State {
 struct Waiter {
     thread: Thread,
     is_woken: AtomicBool,
+}
+
+impl Kept {
+    const NOTHING: Self = Self {
+        of: Cell::new(ptr::null()),
+        depth: Cell::new(0),
+        workers: RefCell::new(VecDeque::new()),
+    };
+
+    fn is_of(&self, shared: &Shared) -> bool {
+        self.depth.get() > 0 && ptr::eq(self.of.get(), shared)
+    }
 }
 
 impl ThreadedSched {
@@ -185,6 +214,41 @@ impl Shared {
         }
     }
 
+    /// Keeps a worker that this thread has made runnable, if it is to; says whether it does.
+    fn keep(&self, worker: WorkerId) -> bool {
+        KEPT.with(|kept| {
+            let keeps = kept.is_of(self);
+            if keeps {
+                kept.workers.borrow_mut().push_back(worker);
+            }
+            keeps
+        })
+    }
+
+    /// The next one that this thread has kept.
+    fn next_kept(&self) -> Option<WorkerId> {
+        KEPT.with(|kept| {
+            let mut workers = kept.is_of(self).then(|| kept.workers.borrow_mut())?;
+            workers.pop_front()
+        })
+    }
+
+    /// Queues what this thread has kept.
+    fn queue_kept(&self, workers: VecDeque<WorkerId>) {
+        if workers.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        for worker in workers {
+            self.queue(&mut state, worker);
+        }
+        let helper = state.helper();
+        drop(state);
+        if let Some(helper) = helper {
+            helper.unpark();
+        }
+    }
+
     /// Queues a worker that has become runnable.
     fn queue(&self, state: &mut State, worker: WorkerId) {
         state.run_queue.push_back(worker);
@@ -225,6 +289,7 @@ impl Shared {
         let mut state = self.state();
         state.has_worked = true;
         match state.workers.settle(id, next, self.now()) {
+            Settled::Runnable if self.keep(id) => {}
             Settled::Runnable => self.queue(&mut state, id),
             Settled::Due(tick) => {
                 state.entries += 1;
@@ -305,14 +370,21 @@ impl Shared {
 
     /// Steps a runnable worker on the thread of a client that waits. Says whether there was one.
     fn help(&self) -> bool {
-        if self.queued.load(Ordering::Relaxed) == 0 {
+        let kept = self.next_kept();
+        if kept.is_none() && self.queued.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let mut state = self.state();
-        let Some(worker) = state.run_queue.pop_front() else {
-            return false;
+        let worker = match kept {
+            Some(worker) => worker,
+            None => {
+                let Some(worker) = state.run_queue.pop_front() else {
+                    return false;
+                };
+                self.queued.fetch_sub(1, Ordering::Relaxed);
+                worker
+            }
         };
-        self.queued.fetch_sub(1, Ordering::Relaxed);
         let entries = state.entries;
         let mut state = self.step(state, worker);
         self.tell_all_done(&mut state);
@@ -450,13 +522,43 @@ impl Sched for ThreadedSched {
         if !state.workers.kick(worker) {
             return;
         }
-        state.due.retain(|_, due| *due != worker);
+        if !state.due.is_empty() {
+            state.due.retain(|_, due| *due != worker);
+        }
+        if self.shared.keep(worker) {
+            return;
+        }
         self.shared.queue(&mut state, worker);
         let helper = state.helper();
         drop(state);
         if let Some(helper) = helper {
             helper.unpark();
         }
+    }
+
+    fn keep_kicks(&self, keep: bool) {
+        let shared = &*self.shared;
+        let left = KEPT.with(|kept| {
+            let depth = kept.depth.get();
+            if depth == 0 {
+                kept.of.set(shared);
+            } else if !ptr::eq(kept.of.get(), shared) {
+                // It keeps another scheduler's.
+                return VecDeque::new();
+            }
+            let depth = if keep {
+                depth + 1
+            } else {
+                depth.saturating_sub(1)
+            };
+            kept.depth.set(depth);
+            match depth == 0 && !kept.workers.borrow().is_empty() {
+                true => kept.workers.take(),
+                // What has been done leaves its room to the next ones.
+                false => VecDeque::new(),
+            }
+        });
+        shared.queue_kept(left);
     }
 
     fn block(&self, on: WaitOn, poll: &mut dyn FnMut() -> Poll, within: Option<Micros>) -> bool {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 use glia_abi::sched::{Micros, Poll, Sched, SleepLock, Step, Tick, WaitOn, Worker};
 use glia_device::ThreadedSched;
@@ -57,6 +58,75 @@ fn a_worker_that_panics_is_idle_and_takes_nobody_with_it() {
     until(&sched, sched.wait_on(), || {
         breaks.0.load(Ordering::Relaxed) == 2
     });
+}
+
+/// On which thread it was stepped.
+struct Where(Mutex<Vec<ThreadId>>);
+
+impl Worker for Where {
+    fn step(&self, _now: Tick) -> Step {
+        self.0.lock().unwrap().push(std::thread::current().id());
+        Step::Idle
+    }
+}
+
+#[test]
+fn what_a_client_keeps_is_done_on_its_thread_while_it_waits_and_on_another_when_it_does_not() {
+    const ROUNDS: usize = 2_000;
+    let sched = ThreadedSched::new(2).unwrap();
+    let worker = Arc::new(Where(Mutex::default()));
+    let id = spawn(&sched, &worker);
+    let here = std::thread::current().id();
+    let on = sched.wait_on();
+    for round in 1..=ROUNDS {
+        sched.keep_kicks(true);
+        sched.kick(id);
+        // Long enough for a thread that looks for work.
+        for _ in 0..round % 7 * 100 {
+            std::hint::spin_loop();
+        }
+        until(&sched, on, || worker.0.lock().unwrap().len() == round);
+        sched.keep_kicks(false);
+    }
+    assert!(
+        worker
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|&thread| thread == here)
+    );
+    sched.keep_kicks(true);
+    sched.kick(id);
+    assert_eq!(worker.0.lock().unwrap().len(), ROUNDS);
+    sched.keep_kicks(false);
+    // This client does not wait, so it is one of the scheduler's threads.
+    while worker.0.lock().unwrap().len() == ROUNDS {
+        std::thread::yield_now();
+    }
+    assert!(
+        worker
+            .0
+            .lock()
+            .unwrap()
+            .last()
+            .is_some_and(|&thread| thread != here)
+    );
+}
+
+#[test]
+fn what_a_client_keeps_of_one_machine_does_not_hold_up_another() {
+    let [one, other] = [(); 2].map(|()| ThreadedSched::new(1).unwrap());
+    let worker = Arc::new(Where(Mutex::default()));
+    let id = spawn(&other, &worker);
+    one.keep_kicks(true);
+    other.keep_kicks(true);
+    other.kick(id);
+    while worker.0.lock().unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    other.keep_kicks(false);
+    one.keep_kicks(false);
 }
 
 /// Tells whether its thread is unwinding when it is dropped.

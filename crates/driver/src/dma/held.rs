@@ -62,6 +62,8 @@ impl<'a> Held<'a> {
         by: Pid,
         missed: Option<TimedOut>,
     ) -> Self {
+        // Mostly it waits for what it stages.
+        links.sched.keep_kicks(true);
         Self {
             links,
             lane,
@@ -168,6 +170,7 @@ impl Drop for Held<'_> {
         if is_copying || self.is_zero_copying {
             self.desert();
         }
+        self.links.sched.keep_kicks(false);
     }
 }
 

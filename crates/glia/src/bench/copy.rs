@@ -150,8 +150,8 @@ impl CopyMode {
             }
             Self::ZcH2d => "user memory to HBM by zero copy",
             Self::ZcD2h => "HBM to user memory by zero copy",
-            Self::ZcH2dThreaded => "user memory to HBM by zero copy, the engine on its own thread",
-            Self::ZcD2hThreaded => "HBM to user memory by zero copy, the engine on its own thread",
+            Self::ZcH2dThreaded => "user memory to HBM by zero copy, on a machine of threads",
+            Self::ZcD2hThreaded => "HBM to user memory by zero copy, on a machine of threads",
             Self::ZcSubmit => {
                 "an asynchronous zero copy until it returns, beside a copy of 64 bytes (extra ns)"
             }
