@@ -29,13 +29,15 @@ fn batches(events: &[Event]) -> Vec<(u32, u64)> {
     events.iter().filter_map(batch).collect()
 }
 
-/// Bytes of each descriptor pair that was executed.
-fn moved(events: &[Event]) -> Vec<u64> {
-    let size = |event: &Event| match *event {
-        Event::Moved { size_bytes, .. } => Some(size_bytes),
+/// Where the source of each descriptor pair that was executed lies, and its bytes.
+fn moves(events: &[Event]) -> Vec<(u64, u64)> {
+    let of = |event: &Event| match *event {
+        Event::Moved {
+            source, size_bytes, ..
+        } => Some((source.get(), size_bytes)),
         _ => None,
     };
-    events.iter().filter_map(size).collect()
+    events.iter().filter_map(of).collect()
 }
 
 /// The vectors of the sheet, by what the engine was given.
@@ -62,7 +64,7 @@ fn pages_are_pinned_64_at_a_time_and_contiguous_ones_are_joined() {
     assert_eq!(batches_of(0, 524_289), more);
     // A descriptor does not begin at a page, but where the bytes do.
     assert_eq!(batches_of(100, 262_044), [(4, 262_044)]);
-    let sizes = moved(&{
+    let moved = moves(&{
         rig.heard.take();
         let ops = [part(&buffer, 100, 262_044, 0)];
         rig.caller(&mut [], |caller| {
@@ -71,6 +73,7 @@ fn pages_are_pinned_64_at_a_time_and_contiguous_ones_are_joined() {
         .unwrap();
         rig.heard.take()
     });
+    let sizes: Vec<_> = moved.iter().map(|(_, size)| *size).collect();
     assert_eq!(sizes, [65_536, 65_536, 65_536, 65_436, 4]);
 }
 
@@ -91,9 +94,22 @@ fn scattered_pages_give_a_descriptor_each_and_neighbours_are_joined() {
     let descs: u32 = staged.iter().map(|(descs, _)| descs).sum();
     assert!(u64::from(descs) <= pages + 1, "{descs} for {pages} pages");
     assert!(u64::from(descs) > pages / 2, "{descs} for {pages} pages");
-    let pieces = moved(&events);
-    let data = pieces.iter().filter(|&&size| size != 4).sum::<u64>();
-    assert!(data >= 262_144 - 8);
+    let mut moved = moves(&events).into_iter();
+    let mut data_bytes = 0;
+    for (descs, size_bytes) in staged {
+        let all: Vec<_> = moved.by_ref().take(descs as usize + 1).collect();
+        let (marker, data) = all.split_last().unwrap();
+        assert_eq!(marker.1, 4);
+        assert_eq!(data.iter().map(|(_, size)| size).sum::<u64>(), size_bytes);
+        for pair in data.windows(2) {
+            let ((first, size), (next, _)) = (pair[0], pair[1]);
+            // A descriptor ends where a page does, and only if the next page lies elsewhere.
+            assert_eq!((first + size) % 4096, 0, "{pair:x?}");
+            assert_ne!(first + size, next, "{pair:x?}");
+        }
+        data_bytes += size_bytes;
+    }
+    assert_eq!((data_bytes, moved.next()), (262_144, None));
     assert!(rig.hbm_bytes(0, 262_144) == content);
 }
 

@@ -649,7 +649,7 @@ fn table(arch: Arch) -> String {
 
 #[test]
 fn every_fault_against_every_operation() {
-    let tables = [Arch::V2, Arch::V3].map(table).join("\n\n") + "\n";
+    let tables = Arch::ALL.map(table).join("\n\n") + "\n";
     println!("{tables}");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trouble/matrix.txt");
     if std::env::var_os("GLIA_BLESS").is_some() {
