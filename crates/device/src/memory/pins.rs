@@ -11,8 +11,7 @@
 //! no device uses the memory, and none will. It is held over 1 MiB at most, so nobody waits long.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,10 +60,10 @@ pub(crate) struct PinTable {
 }
 
 struct Pins {
-    /// By the first of the pages that they took. Pages are given out in a circle, so that nearly
-    /// always the next ones are free. (In boxes, a node of the tree is small: it is made and given
-    /// back with each pin while there is only one.)
-    pins: BTreeMap<u64, Box<Pin>>,
+    /// By the pages that they took. Pages are given out in a circle, so that nearly always the next
+    /// ones are free, and the pin comes last; mostly the oldest, which is the first, goes first. (A
+    /// tree would make a node and give it back for each pin that is alone.)
+    pins: VecDeque<Pin>,
     /// Where the search for free pages begins.
     next_page: u64,
     next_number: u64,
@@ -79,8 +78,8 @@ struct Pin {
     writable: bool,
     /// Where they lie, by address.
     runs: SmallVec<[Run; 1]>,
-    /// Bytes of its pages and of the empty one behind them.
-    taken_bytes: u64,
+    /// Its pages and the empty one behind them.
+    pages: Span<HostPa>,
     /// Keeps the bytes alive, if they are not on loan.
     region: Option<Arc<Region>>,
 }
@@ -194,11 +193,11 @@ impl PinTable {
                 bytes: unsafe { Bytes::new(bytes.first, bytes.size_bytes) },
                 writable,
                 runs: runs(&spans),
-                taken_bytes: pages.size_bytes(),
+                pages,
                 region: region.cloned(),
             };
             self.count_loans(&pin, 1);
-            pins.pins.insert(pages.start().get(), Box::new(pin));
+            pins.enter(pin);
         }
         Ok(PinnedUser { pin: id, spans })
     }
@@ -273,23 +272,35 @@ fn runs(spans: &[Span<HostPa>]) -> SmallVec<[Run; 1]> {
 impl Pins {
     fn new() -> Self {
         Self {
-            pins: BTreeMap::new(),
+            pins: VecDeque::new(),
             next_page: PINS_START.get(),
             next_number: 1,
             pinned_bytes: 0,
         }
     }
 
+    /// How many begin before an address, or at it.
+    fn upto(&self, at: HostPa) -> usize {
+        match self.pins.back() {
+            // Without a search.
+            Some(last) if last.pages.start() <= at => self.pins.len(),
+            _ => self.pins.partition_point(|pin| pin.pages.start() <= at),
+        }
+    }
+
+    fn enter(&mut self, pin: Pin) {
+        let place = self.upto(pin.pages.start());
+        self.pins.insert(place, pin);
+    }
+
     /// Takes a pin out, if there is such a one.
-    fn remove(&mut self, id: PinId) -> Option<Box<Pin>> {
-        let first_page = (id.0 >> NUMBER_BITS) * PAGE_BYTES;
-        let Entry::Occupied(entry) = self.pins.entry(first_page) else {
-            return None;
-        };
-        if entry.get().id != id {
+    fn remove(&mut self, id: PinId) -> Option<Pin> {
+        let first_page = HostPa::new((id.0 >> NUMBER_BITS) * PAGE_BYTES);
+        let place = self.upto(first_page).checked_sub(1)?;
+        if self.pins.get(place)?.id != id {
             return None;
         }
-        let pin = entry.remove();
+        let pin = self.pins.remove(place)?;
         self.pinned_bytes -= pin.bytes.size_bytes();
         Some(pin)
     }
@@ -309,12 +320,14 @@ impl Pins {
     /// The first place for so many bytes from here on.
     fn gap(&self, size_bytes: u64, from: u64) -> Option<u64> {
         let mut start = from;
-        let before = self.pins.range(..from).next_back();
-        for (&other, pin) in before.into_iter().chain(self.pins.range(from..)) {
+        // From the last one that begins before.
+        let first = self.upto(HostPa::new(from)).saturating_sub(1);
+        for Pin { pages, .. } in self.pins.range(first..) {
+            let other = pages.start().get();
             if other >= start && other - start >= size_bytes {
                 break;
             }
-            start = start.max(other + pin.taken_bytes);
+            start = start.max(pages.end().get());
         }
         let end = start.checked_add(size_bytes)?;
         (end <= PINS_START.get() + PINS_SIZE).then_some(start)
@@ -408,7 +421,7 @@ impl PinReader<'_> {
         if let Some(found) = self.latest.get().filter(|found| found.at.contains(at)) {
             return Some(found);
         }
-        let (_, pin) = self.pins.pins.range(..=at.get()).next_back()?;
+        let pin = self.pins.pins.get(self.pins.upto(at).checked_sub(1)?)?;
         let upto = pin.runs.partition_point(|run| run.at.start() <= at);
         let run = pin.runs.get(upto.checked_sub(1)?)?;
         let found = Found {
@@ -425,6 +438,7 @@ impl PinReader<'_> {
 #[cfg(test)]
 mod tests {
     use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, NoFaults, Trigger};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -543,25 +557,74 @@ mod tests {
                 },
                 writable: false,
                 runs: SmallVec::new(),
-                taken_bytes: pages.size_bytes(),
+                pages,
                 region: None,
             };
-            pins.pins.insert(pages.start().get(), Box::new(pin));
-            Some(pages.start().get())
+            pins.enter(pin);
+            Some(pages.start())
         };
         let third = PINS_SIZE / 3 / PAGE_BYTES * PAGE_BYTES - PAGE_BYTES;
         let starts = [(); 3].map(|()| take(&mut pins, third).unwrap());
-        assert_eq!(starts[0], PINS_START.get());
+        assert_eq!(starts[0], PINS_START);
         assert!(take(&mut pins, third).is_none(), "all are taken");
         for given_back in [1, 0, 2] {
-            pins.pins.remove(&starts[given_back]);
+            pins.remove(pin_id(starts[given_back], 0)).unwrap();
             assert_eq!(take(&mut pins, third).unwrap(), starts[given_back]);
         }
         // Between two that are pinned.
-        pins.pins.remove(&starts[1]);
+        pins.remove(pin_id(starts[1], 0)).unwrap();
         let small = [(); 2].map(|()| take(&mut pins, 1).unwrap());
-        assert_eq!(small, [starts[1], starts[1] + 2 * PAGE_BYTES]);
+        let behind = starts[1].checked_add(2 * PAGE_BYTES).unwrap();
+        assert_eq!(small, [starts[1], behind]);
         assert!(take(&mut pins, u64::MAX).is_none());
+    }
+
+    proptest! {
+        /// Round the end of the address space, where pins come before those that are older.
+        #[test]
+        fn what_is_pinned_is_reachable_and_nothing_else(
+            scatter in any::<bool>(),
+            actions in prop::collection::vec((1..5_u64, any::<prop::sample::Index>()), 1..80),
+        ) {
+            let region = Arc::new(Region::new(1 << 20, 0).unwrap());
+            let layout = match scatter {
+                true => PinLayout::Scattered { seed: 3 },
+                false => PinLayout::Contiguous,
+            };
+            let table = table(layout, u64::MAX);
+            table.pins.write().unwrap().next_page = PINS_START.get() + PINS_SIZE - 20 * PAGE_BYTES;
+            let mut live: Vec<(u64, PinnedUser)> = Vec::new();
+            let mut gone = Vec::new();
+            for (number, (pages, which)) in (0_u64..).zip(actions) {
+                if number % 3 == 2 && !live.is_empty() {
+                    let (_, pinned) = live.remove(which.index(live.len()));
+                    table.unpin(pinned.pin);
+                    gone.push(pinned);
+                } else {
+                    let from = number * PAGE_BYTES + 100;
+                    live.push((from, pin(&table, &region, from, pages * PAGE_BYTES)));
+                }
+                let reader = table.reader();
+                for (from, pinned) in &live {
+                    let mut from = *from;
+                    for &span in &pinned.spans {
+                        let bytes = reader.bytes(span.start(), span.size_bytes()).unwrap();
+                        let there = region.bytes(from, span.size_bytes()).unwrap();
+                        prop_assert_eq!(bytes.address(), there.address());
+                        prop_assert!(reader.bytes(span.start(), span.size_bytes() + 1).is_none());
+                        from += span.size_bytes();
+                    }
+                }
+                for span in gone.iter().flat_map(|pinned: &PinnedUser| &pinned.spans) {
+                    let mut others = live.iter().flat_map(|(_, pinned)| &pinned.spans);
+                    let is_taken = others.any(|other| other.contains(span.start()));
+                    prop_assert_eq!(reader.bytes(span.start(), 1).is_some(), is_taken);
+                }
+            }
+            let pinned_bytes = live.iter().flat_map(|(_, pinned)| &pinned.spans);
+            let pinned_bytes: u64 = pinned_bytes.map(|span| span.size_bytes()).sum();
+            prop_assert_eq!(table.pinned_bytes(), pinned_bytes);
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(super) struct Context {
     pub(super) state: State,
     pub(super) fence: Fence,
     /// Of the last one of a request.
-    pub(super) ends: Option<Box<Ends>>,
+    pub(super) ends: Option<Ends>,
 }
 
 /// Whether the end of a context has to be kept behind its writes by a batch of its own: the last one
@@ -102,10 +102,17 @@ pub(super) enum State {
     Completed,
 }
 
+/// How a request ends.
+pub(super) enum Ends {
+    /// Its caller stands and waits.
+    Awaited,
+    /// It is told.
+    Told(Box<Told>),
+}
+
 /// What is to be told when a request has ended.
-pub(super) struct Ends {
-    /// `None` if its caller waits for it.
-    pub(super) reply: Option<Reply>,
+pub(super) struct Told {
+    pub(super) reply: Reply,
     pub(super) result: Result<(), Errno>,
     /// The chunk that it works on.
     pub(super) _chunk: Option<OwnedPin>,

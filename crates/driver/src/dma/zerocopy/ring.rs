@@ -12,7 +12,7 @@ use glia_abi::sched::{Micros, Tick};
 use glia_abi::transport::{PinFault, UserMemory};
 use glia_abi::udma::MARKER;
 
-use super::context::{Context, Ends, Fence, Request, State, ZeroCopies};
+use super::context::{Context, Ends, Fence, Request, State, Told, ZeroCopies};
 use super::cut::pieces;
 use super::queue::Region;
 use super::{Reply, ZeroCopy, context_number};
@@ -131,13 +131,6 @@ impl Held<'_> {
                 let at = BusAddr::new(copy.at(op).get() + piece.offset_bytes);
                 let pinned = memory.pin(from, piece.size_bytes, !request.to_device)?;
                 let part = self.zero()?.hold(pinned, u64::from(piece.pages));
-                let ends = is_last.then(|| {
-                    Box::new(Ends {
-                        reply: None,
-                        result: Ok(()),
-                        _chunk: None,
-                    })
-                });
                 self.enter(Context {
                     request,
                     at,
@@ -145,7 +138,7 @@ impl Held<'_> {
                     pages: piece.pages,
                     state: State::Pinned(part),
                     fence: Fence::None,
-                    ends,
+                    ends: is_last.then_some(Ends::Awaited),
                 })?;
                 let mut threshold = WAIT_BELOW;
                 while self.should_wait(threshold)? {
@@ -212,11 +205,11 @@ impl Held<'_> {
                 return Err(error.into());
             }
         };
-        let mut ends = Some(Box::new(Ends {
-            reply: Some(reply),
+        let mut ends = Some(Ends::Told(Box::new(Told {
+            reply,
             result: Ok(()),
             _chunk: chunk,
-        }));
+        })));
         let mut left = contexts;
         for (op, mut state) in prepared {
             for piece in pieces(op.buffer, op.size_bytes) {
@@ -296,7 +289,7 @@ impl Held<'_> {
             lost.extend(context.ends.map(|ends| (by, ends)));
         }
         for (by, ends) in lost {
-            self.end(by, *ends, Err(errno));
+            self.end(by, ends, Err(errno));
         }
     }
 
@@ -454,7 +447,7 @@ impl Held<'_> {
         if let Some(ends) = context.ends {
             // What it has pinned has gone by then.
             drop(context.state);
-            self.end(account.by, *ends, Ok(()));
+            self.end(account.by, ends, Ok(()));
         }
         Finished::Gone(Gone {
             request: id,
@@ -494,14 +487,14 @@ impl Held<'_> {
 
     /// A request has ended: whoever asked for it is told, unless it stands and waits.
     fn end(&mut self, by: Pid, ends: Ends, outcome: Result<(), Errno>) {
-        let Some(reply) = ends.reply else {
+        let Ends::Told(told) = ends else {
             return;
         };
         let host = &*self.links.host;
         let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
             return;
         };
-        let posted = zero.post(host, (by, reply), ends.result.and(outcome));
+        let posted = zero.post(host, (by, told.reply), told.result.and(outcome));
         let event = Event::CompletionPosted {
             sequence: posted.sequence,
             result: posted.result,
@@ -522,8 +515,8 @@ impl Held<'_> {
             by = context.request.account.by;
             ends = context.ends.or(ends);
         }
-        if let Some(ends) = &mut ends {
-            ends.result = Err(why);
+        if let Some(Ends::Told(told)) = &mut ends {
+            told.result = Err(why);
         }
         match zero.last_submitted(is_its) {
             // It ends the request now, in place of one that would have had the barrier.
@@ -536,7 +529,7 @@ impl Held<'_> {
             Some(_) => {}
             None => {
                 if let Some(ends) = ends {
-                    self.end(by, *ends, Err(why));
+                    self.end(by, ends, Err(why));
                 }
             }
         }
