@@ -117,7 +117,7 @@ pub enum DmaError {
     NoContexts {
         /// The queue.
         queue: QueueId,
-        /// Contexts of the request, or more than there is room for.
+        /// Contexts of the request.
         contexts: u32,
         /// Contexts that there is room for.
         free: u32,

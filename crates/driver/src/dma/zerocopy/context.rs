@@ -15,9 +15,9 @@ use glia_abi::sync::AtomicU32;
 use glia_abi::transport::{CapturedMemory, PinFault, PinnedUser, UserFault, UserMemory};
 use glia_abi::udma::{Barrier, MARKER_SIZE_BYTES, Transfer};
 
-use super::cut::{pieces, runs};
+use super::cut::{Pieces, pieces, runs};
 use super::queue::ContextQueue;
-use super::{Reply, ZeroCopy, ZeroCopyLimits, ZeroCopyOp};
+use super::{Reply, ZeroCopy, ZeroCopyLimits};
 use crate::chunk::ChunkRef;
 use crate::dma::context::Account;
 use crate::dma::held::Staged;
@@ -27,7 +27,7 @@ use crate::memory::OwnedPin;
 
 /// The zero copies of a ring.
 pub(crate) struct ZeroCopies {
-    pub(super) queue: ContextQueue<Context>,
+    pub(super) queue: ContextQueue<Context, Uncut>,
     /// Two words for each slot of the queue.
     markers: HostPa,
     completions: Completions,
@@ -117,6 +117,79 @@ pub(super) struct Told {
     /// The chunk that it works on.
     pub(super) _chunk: Option<OwnedPin>,
 }
+
+/// An operation whose user memory is ready, or has been found.
+pub(super) struct Prepared {
+    /// Where it begins in the chunk.
+    at: BusAddr,
+    pieces: Pieces,
+    /// Of the next piece.
+    state: State,
+}
+
+impl Prepared {
+    pub(super) fn is_pinned(&self) -> bool {
+        matches!(self.state, State::Pinned(_))
+    }
+}
+
+/// Contexts that have not been cut out of their request.
+pub(super) struct Uncut {
+    request: Request,
+    /// The first may have begun.
+    ops: VecDeque<Prepared>,
+    left: usize,
+    /// For the last one.
+    ends: Option<Ends>,
+}
+
+impl Uncut {
+    pub(super) fn new(request: Request, ops: VecDeque<Prepared>, ends: Option<Ends>) -> Self {
+        let count: u64 = ops.iter().map(|op| op.pieces.count_left()).sum();
+        Self {
+            request,
+            ops,
+            left: usize::try_from(count).unwrap_or(usize::MAX),
+            ends,
+        }
+    }
+}
+
+impl Iterator for Uncut {
+    type Item = Context;
+
+    fn next(&mut self) -> Option<Context> {
+        let (at, piece, state) = loop {
+            let op = self.ops.front_mut()?;
+            if let Some(piece) = op.pieces.next() {
+                // The sum was checked.
+                let at = BusAddr::new(op.at.get() + piece.offset_bytes);
+                break (at, piece, op.state.next_piece(piece.size_bytes));
+            }
+            self.ops.pop_front();
+        };
+        self.left -= 1;
+        Some(Context {
+            request: self.request,
+            at,
+            size_bytes: piece.size_bytes,
+            pages: piece.pages,
+            state,
+            fence: Fence::None,
+            ends: if self.left == 0 {
+                self.ends.take()
+            } else {
+                None
+            },
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Uncut {}
 
 /// What the pins of a ring have in common.
 struct PinnedPages {
@@ -252,7 +325,7 @@ impl ZeroCopies {
 
     /// Contexts that have not ended.
     pub(crate) fn contexts(&self) -> u32 {
-        u32::try_from(self.queue.iter().count()).unwrap_or(u32::MAX)
+        u32::try_from(self.queue.len()).unwrap_or(u32::MAX)
     }
 
     /// Pages that they have pinned.
@@ -356,19 +429,19 @@ impl ZeroCopies {
     }
 
     /// Makes the user memory of a request ready: pinned, as long as the budget allows.
-    pub(super) fn prepare<'c>(
+    pub(super) fn prepare(
         &self,
         memory: &dyn UserMemory,
-        copy: &ZeroCopy<'c>,
-    ) -> Result<Vec<(&'c ZeroCopyOp, State)>, PinFault> {
-        let mut prepared = Vec::with_capacity(copy.ops.len());
+        copy: &ZeroCopy<'_>,
+    ) -> Result<VecDeque<Prepared>, PinFault> {
+        let mut prepared = VecDeque::with_capacity(copy.ops.len());
         let mut pins = self.queue.has_no_unpinned();
         for op in copy.ops.iter().filter(|op| op.size_bytes > 0) {
             let (at, size_bytes) = (op.buffer, op.size_bytes);
             let fault = UserFault { at, size_bytes };
             let memory = memory.capture(at, size_bytes).ok_or(fault)?;
-            let pages = pieces(at, size_bytes).map(|piece| u64::from(piece.pages));
-            let pages = pages.sum();
+            let pieces = pieces(at, size_bytes);
+            let pages = pieces.pages();
             // Once one is not, no later one is.
             pins &= self.can_pin(pages);
             let state = if pins {
@@ -381,7 +454,11 @@ impl ZeroCopies {
                     offset_bytes,
                 }
             };
-            prepared.push((op, state));
+            prepared.push_back(Prepared {
+                at: copy.at(op),
+                pieces,
+                state,
+            });
         }
         Ok(prepared)
     }

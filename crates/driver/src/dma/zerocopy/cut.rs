@@ -57,6 +57,23 @@ pub(crate) struct Pieces {
     pin_bytes: u64,
 }
 
+impl Pieces {
+    /// Pages that they touch in all, each piece's counted by itself.
+    pub(crate) fn pages(&self) -> u64 {
+        // Pieces end where pages do.
+        (self.in_page_bytes + self.left_bytes).div_ceil(PAGE_SIZE_BYTES)
+    }
+
+    /// How many they are.
+    pub(crate) fn count_left(&self) -> u64 {
+        let first_bytes = (self.pin_bytes - self.in_page_bytes).min(self.left_bytes);
+        if first_bytes == 0 {
+            return 0;
+        }
+        1 + (self.left_bytes - first_bytes).div_ceil(self.pin_bytes)
+    }
+}
+
 impl Iterator for Pieces {
     type Item = Piece;
 
@@ -221,7 +238,13 @@ mod tests {
             size_bytes in 0..4_u64 << 20,
         ) {
             let mut offset = 0;
-            for piece in pieces(UserAddr::new(at), size_bytes) {
+            let mut pieces = pieces(UserAddr::new(at), size_bytes);
+            while let Some(piece) = {
+                let (count, pages) = (pieces.clone().count(), pieces.clone().map(|it| u64::from(it.pages)));
+                prop_assert_eq!(pieces.count_left(), count as u64);
+                prop_assert_eq!(pieces.pages(), pages.sum::<u64>());
+                pieces.next()
+            } {
                 prop_assert_eq!(piece.offset_bytes, offset);
                 prop_assert!(piece.size_bytes > 0);
                 let first = (at + offset) / PAGE_SIZE_BYTES;

@@ -11,9 +11,14 @@
 //! Contexts enter at the tail, are pinned and submitted in order, and leave at the head. One that is
 //! [cancelled](ContextQueue::remove_unsubmitted) leaves a hole, over which the cursors step.
 //!
+//! Many contexts of one request enter as a **run**: they have their slots, and each is cut out of it
+//! when a cursor comes to it. So a request costs whoever makes it the same, however large it is.
+//!
 //! **The invariant** is the order of the four cursors around the ring, with every context in the
 //! region of its state, and no cursor at a hole unless its region is empty. So a pinned context does not enter behind an unpinned one
 //! ([`push`](ContextQueue::push) refuses it; the reference lets its cursors cross there).
+
+use std::collections::VecDeque;
 
 /// In which region a context enters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,18 +29,27 @@ pub(crate) enum Region {
     Unpinned,
 }
 
-/// A ring of contexts, see the module.
-pub(crate) struct ContextQueue<T> {
-    /// `None` where nothing is, or nothing is any more.
+/// A ring of contexts, see the module. `R` gives those of a run.
+pub(crate) struct ContextQueue<T, R> {
+    /// `None` where nothing is, nothing is any more, or it has not been cut.
     slots: Box<[Option<T>]>,
     mask: u32,
     head: u32,
     first_pinned: u32,
     first_unpinned: u32,
     tail: u32,
+    /// In order; none is empty.
+    runs: VecDeque<Run<R>>,
 }
 
-impl<T> ContextQueue<T> {
+/// The contexts of a run that have not been cut.
+struct Run<R> {
+    /// The slot of the first.
+    next: u32,
+    rest: R,
+}
+
+impl<T, R: ExactSizeIterator<Item = T>> ContextQueue<T, R> {
     /// An empty queue of so many slots, a power of two, of which one stays free. `None` for any
     /// other number.
     pub(crate) fn new(capacity: u32) -> Option<Self> {
@@ -47,6 +61,7 @@ impl<T> ContextQueue<T> {
             first_pinned: 0,
             first_unpinned: 0,
             tail: 0,
+            runs: VecDeque::new(),
         })
     }
 
@@ -70,11 +85,41 @@ impl<T> ContextQueue<T> {
         }
         let slot = self.tail;
         self.slots[slot as usize] = Some(context);
-        self.tail = self.after(slot);
+        self.move_tail(region, 1);
+        Ok(())
+    }
+
+    /// Enters the contexts of a run.
+    ///
+    /// # Errors
+    /// Gives it back if there are not so many slots, or they are pinned and one that is not is before
+    /// them.
+    pub(crate) fn push_run(&mut self, region: Region, rest: R) -> Result<(), R> {
+        let count = match u32::try_from(rest.len()) {
+            Ok(0) => return Ok(()),
+            Ok(count) if count <= self.free() => count,
+            _ => return Err(rest),
+        };
+        if region == Region::Pinned && !self.has_no_unpinned() {
+            return Err(rest);
+        }
+        let next = self.tail;
+        self.runs.push_back(Run { next, rest });
+        self.move_tail(region, count);
+        Ok(())
+    }
+
+    fn move_tail(&mut self, region: Region, count: u32) {
+        self.tail = self.tail.wrapping_add(count) & self.mask;
         if region == Region::Pinned {
             self.first_unpinned = self.tail;
         }
-        Ok(())
+    }
+
+    /// How many contexts there are.
+    pub(crate) fn len(&self) -> usize {
+        let uncut: usize = self.runs.iter().map(|run| run.rest.len()).sum();
+        uncut + self.between(self.head, self.tail).count()
     }
 
     /// The oldest context that is submitted, with its slot.
@@ -95,6 +140,7 @@ impl<T> ContextQueue<T> {
     /// The [next pinned](Self::next_pinned) context is submitted now.
     pub(crate) fn mark_submitted(&mut self) {
         if self.first_pinned != self.first_unpinned {
+            self.cut(self.first_pinned);
             self.first_pinned = self.next_valid(self.after(self.first_pinned), self.first_unpinned);
         }
     }
@@ -102,6 +148,7 @@ impl<T> ContextQueue<T> {
     /// The [next unpinned](Self::next_unpinned) context is pinned now.
     pub(crate) fn mark_pinned(&mut self) {
         if self.first_unpinned != self.tail {
+            self.cut(self.first_unpinned);
             self.first_unpinned = self.next_valid(self.after(self.first_unpinned), self.tail);
         }
     }
@@ -120,6 +167,7 @@ impl<T> ContextQueue<T> {
 
     /// Takes those contexts out that are not submitted and of which this is true, in order.
     pub(crate) fn remove_unsubmitted(&mut self, mut goes: impl FnMut(&T) -> bool) -> Vec<T> {
+        self.cut_all();
         let slots = self.slots_between(self.first_pinned, self.tail);
         let mut gone = Vec::new();
         for slot in slots {
@@ -137,6 +185,7 @@ impl<T> ContextQueue<T> {
 
     /// Takes everything out, in order.
     pub(crate) fn drain(&mut self) -> Vec<(u32, T)> {
+        self.cut_all();
         let slots = self.slots_between(self.head, self.tail);
         let taken = |slot| Some((slot, self.slots[slot as usize].take()?));
         let all = slots.filter_map(taken).collect();
@@ -157,7 +206,8 @@ impl<T> ContextQueue<T> {
     }
 
     /// All contexts, the oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&mut self) -> impl Iterator<Item = &T> {
+        self.cut_all();
         self.between(self.head, self.tail)
             .map(|(_, context)| context)
     }
@@ -166,7 +216,56 @@ impl<T> ContextQueue<T> {
         if slot == end {
             return None;
         }
+        self.cut(slot);
         Some((slot, self.slots[slot as usize].as_mut()?))
+    }
+
+    /// Makes the context of a slot, if it belongs to a run.
+    #[inline]
+    fn cut(&mut self, slot: u32) {
+        if self.slots[slot as usize].is_none() {
+            self.cut_upto(slot);
+        }
+    }
+
+    /// The same, with those before it in the run.
+    #[inline(never)]
+    fn cut_upto(&mut self, slot: u32) {
+        let Some(number) = self.run_of(slot) else {
+            return;
+        };
+        let (mask, run) = (self.mask, &mut self.runs[number]);
+        let count = (slot.wrapping_sub(run.next) & mask) + 1;
+        for _ in 0..count {
+            self.slots[run.next as usize] = run.rest.next();
+            run.next = run.next.wrapping_add(1) & mask;
+        }
+        if run.rest.len() == 0 {
+            self.runs.remove(number);
+        }
+    }
+
+    fn cut_all(&mut self) {
+        for Run { mut next, rest } in std::mem::take(&mut self.runs) {
+            for context in rest {
+                self.slots[next as usize] = Some(context);
+                next = self.after(next);
+            }
+        }
+    }
+
+    /// The run that a slot belongs to.
+    #[inline(never)]
+    fn run_of(&self, slot: u32) -> Option<usize> {
+        let place = |slot: u32| slot.wrapping_sub(self.head) & self.mask;
+        let place_of = |run: &Run<R>| place(run.next);
+        let upto = self
+            .runs
+            .partition_point(|run| place_of(run) <= place(slot));
+        let number = upto.checked_sub(1)?;
+        let run = self.runs.get(number)?;
+        let is_in = ((place(slot) - place_of(run)) as usize) < run.rest.len();
+        is_in.then_some(number)
     }
 
     fn after(&self, slot: u32) -> u32 {
@@ -175,7 +274,9 @@ impl<T> ContextQueue<T> {
 
     /// The first slot from here on that holds a context, or `stop`.
     fn next_valid(&self, mut slot: u32, stop: u32) -> u32 {
-        while slot != stop && self.slots[slot as usize].is_none() {
+        let is_empty =
+            |slot: u32| self.slots[slot as usize].is_none() && self.run_of(slot).is_none();
+        while slot != stop && is_empty(slot) {
             slot = self.after(slot);
         }
         slot
@@ -186,7 +287,11 @@ impl<T> ContextQueue<T> {
         slots.filter_map(|slot| Some((slot, self.slots[slot as usize].as_ref()?)))
     }
 
-    fn slots_between(&self, from: u32, to: u32) -> impl DoubleEndedIterator<Item = u32> + use<T> {
+    fn slots_between(
+        &self,
+        from: u32,
+        to: u32,
+    ) -> impl DoubleEndedIterator<Item = u32> + use<T, R> {
         let mask = self.mask;
         let count = to.wrapping_sub(from) & mask;
         (0..count).map(move |place| from.wrapping_add(place) & mask)
@@ -199,7 +304,9 @@ mod tests {
 
     use super::*;
 
-    const CAPACITY: u32 = 8;
+    const CAPACITY: u32 = 16;
+
+    type Queue = ContextQueue<u32, std::vec::IntoIter<u32>>;
 
     /// What a context has come to.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -226,6 +333,21 @@ mod tests {
             all.find_map(|(number, of)| (of == stage).then_some(number))
         }
 
+        fn fits(&self, region: Region, count: u32) -> bool {
+            let unpinned = self.first(Stage::Unpinned).is_some();
+            let crosses = region == Region::Pinned && unpinned;
+            let free = CAPACITY as usize - 1 - self.slots.len();
+            count == 0 || count as usize <= free && !crosses
+        }
+
+        fn push(&mut self, region: Region, number: u32) {
+            let stage = match region {
+                Region::Pinned => Stage::Pinned,
+                Region::Unpinned => Stage::Unpinned,
+            };
+            self.slots.push_back(Some((number, stage)));
+        }
+
         fn change(&mut self, from: Stage, to: Stage) -> bool {
             let mut all = self.slots.iter_mut().flatten();
             let first = all.find(|(_, stage)| *stage == from);
@@ -243,6 +365,10 @@ mod tests {
     #[derive(Debug, Clone, Copy)]
     enum Action {
         Push(Region),
+        /// So many at once.
+        PushRun(Region, u32),
+        /// Has all of them made.
+        LookAtAll,
         Pin,
         Submit,
         Pop,
@@ -255,6 +381,9 @@ mod tests {
         prop_oneof![
             4 => Just(Action::Push(Region::Pinned)),
             4 => Just(Action::Push(Region::Unpinned)),
+            2 => (0..5_u32).prop_map(|count| Action::PushRun(Region::Pinned, count)),
+            2 => (0..5_u32).prop_map(|count| Action::PushRun(Region::Unpinned, count)),
+            1 => Just(Action::LookAtAll),
             4 => Just(Action::Pin),
             4 => Just(Action::Submit),
             4 => Just(Action::Pop),
@@ -268,22 +397,29 @@ mod tests {
 
         #[test]
         fn a_queue_is_its_model(actions in prop::collection::vec(action(), 1..120)) {
-            let mut queue = ContextQueue::new(CAPACITY).unwrap();
+            let mut queue = Queue::new(CAPACITY).unwrap();
             let mut model = Model::default();
             for (number, action) in (0..).zip(actions) {
+                let number = number * 10;
                 match action {
                     Action::Push(region) => {
-                        let unpinned = model.first(Stage::Unpinned).is_some();
-                        let crosses = region == Region::Pinned && unpinned;
-                        let fits = model.slots.len() < CAPACITY as usize - 1 && !crosses;
+                        let fits = model.fits(region, 1);
                         prop_assert_eq!(queue.push(region, number).is_ok(), fits);
                         if fits {
-                            let stage = match region {
-                                Region::Pinned => Stage::Pinned,
-                                Region::Unpinned => Stage::Unpinned,
-                            };
-                            model.slots.push_back(Some((number, stage)));
+                            model.push(region, number);
                         }
+                    }
+                    Action::PushRun(region, count) => {
+                        let fits = model.fits(region, count);
+                        let numbers = number..number + count;
+                        prop_assert_eq!(queue.push_run(region, Vec::from_iter(numbers.clone()).into_iter()).is_ok(), fits);
+                        if fits {
+                            numbers.for_each(|number| model.push(region, number));
+                        }
+                    }
+                    Action::LookAtAll => {
+                        let live = model.live().map(|(number, _)| number);
+                        prop_assert!(queue.iter().copied().eq(live));
                     }
                     Action::Pin => {
                         queue.mark_pinned();
@@ -326,7 +462,7 @@ mod tests {
                 }
                 let live: Vec<_> = model.live().collect();
                 prop_assert!(live.is_sorted_by_key(|(_, stage)| *stage));
-                prop_assert!(queue.iter().copied().eq(live.iter().map(|(number, _)| *number)));
+                prop_assert_eq!(queue.len(), live.len());
                 let unpinned = model.first(Stage::Unpinned);
                 prop_assert_eq!(queue.has_no_unpinned(), unpinned.is_none());
                 prop_assert_eq!(queue.free() as usize, CAPACITY as usize - 1 - model.slots.len());
@@ -344,15 +480,15 @@ mod tests {
     #[test]
     fn a_queue_has_a_power_of_two_slots_and_one_stays_free() {
         for capacity in [0, 1, 3, 1023] {
-            assert!(ContextQueue::<u32>::new(capacity).is_none());
+            assert!(Queue::new(capacity).is_none());
         }
-        assert_eq!(ContextQueue::<u32>::new(1024).unwrap().free(), 1023);
+        assert_eq!(Queue::new(1024).unwrap().free(), 1023);
     }
 
     /// In the reference the cursors cross here, and a context is pinned twice.
     #[test]
     fn a_pinned_context_does_not_enter_behind_an_unpinned_one() {
-        let mut queue = ContextQueue::new(8).unwrap();
+        let mut queue = Queue::new(8).unwrap();
         queue.push(Region::Unpinned, 1).unwrap();
         assert_eq!(queue.push(Region::Pinned, 2), Err(2));
         queue.mark_pinned();

@@ -12,7 +12,7 @@ use glia_abi::sched::{Micros, Tick};
 use glia_abi::transport::{PinFault, UserMemory};
 use glia_abi::udma::MARKER;
 
-use super::context::{Context, Ends, Fence, Request, State, Told, ZeroCopies};
+use super::context::{Context, Ends, Fence, Prepared, Request, State, Told, Uncut, ZeroCopies};
 use super::cut::pieces;
 use super::queue::Region;
 use super::{Reply, ZeroCopy, context_number};
@@ -176,13 +176,10 @@ impl Held<'_> {
         let queue = self.ring.pair.queue();
         let zero = self.zero()?;
         let free = zero.queue.free();
-        let mut all = copy
-            .ops
-            .iter()
-            .flat_map(|op| pieces(op.buffer, op.size_bytes));
-        let contexts = (1..).zip(all.by_ref()).map(|(count, _)| count);
-        // No further than has to be known.
-        let contexts = contexts.take(free as usize + 1).last().unwrap_or(1);
+        let pieces = copy.ops.iter().map(|op| pieces(op.buffer, op.size_bytes));
+        let contexts: u64 = pieces.map(|pieces| pieces.count_left()).sum();
+        // One that moves nothing just keeps its place.
+        let contexts = u32::try_from(contexts).unwrap_or(u32::MAX).max(1);
         if contexts > free {
             return Err(DmaError::NoContexts {
                 queue,
@@ -198,41 +195,19 @@ impl Held<'_> {
             account,
             to_device: copy.to_device,
         };
-        let prepared = match zero.prepare(memory, copy) {
+        let mut pinned = match zero.prepare(memory, copy) {
             Ok(prepared) => prepared,
             Err(error) => {
                 zero.break_promise();
                 return Err(error.into());
             }
         };
-        let mut ends = Some(Ends::Told(Box::new(Told {
+        let ends = Ends::Told(Box::new(Told {
             reply,
             result: Ok(()),
             _chunk: chunk,
-        })));
-        let mut left = contexts;
-        for (op, mut state) in prepared {
-            for piece in pieces(op.buffer, op.size_bytes) {
-                left -= 1;
-                let region = match state {
-                    State::Unpinned { .. } => Region::Unpinned,
-                    _ => Region::Pinned,
-                };
-                let context = Context {
-                    request,
-                    at: BusAddr::new(copy.at(op).get() + piece.offset_bytes),
-                    size_bytes: piece.size_bytes,
-                    pages: piece.pages,
-                    state: state.next_piece(piece.size_bytes),
-                    fence: Fence::None,
-                    ends: if left == 0 { ends.take() } else { None },
-                };
-                // There is room, and what is pinned comes first.
-                let _ = zero.queue.push(region, context);
-            }
-        }
-        if let Some(ends) = ends {
-            // Nothing to move: it just keeps its place.
+        }));
+        if pinned.is_empty() {
             let region = if zero.queue.has_no_unpinned() {
                 Region::Pinned
             } else {
@@ -247,8 +222,20 @@ impl Held<'_> {
                 fence: Fence::None,
                 ends: Some(ends),
             };
+            // There is room.
             let _ = zero.queue.push(region, context);
+            return Ok(());
         }
+        let unpinned = pinned.split_off(pinned.partition_point(Prepared::is_pinned));
+        let (of_pinned, of_unpinned) = match unpinned.is_empty() {
+            true => (Some(ends), None),
+            false => (None, Some(ends)),
+        };
+        // There is room, and what is pinned comes first.
+        let pinned = Uncut::new(request, pinned, of_pinned);
+        let _ = zero.queue.push_run(Region::Pinned, pinned);
+        let unpinned = Uncut::new(request, unpinned, of_unpinned);
+        let _ = zero.queue.push_run(Region::Unpinned, unpinned);
         Ok(())
     }
 
@@ -257,7 +244,7 @@ impl Held<'_> {
     /// completions, nor those that were not taken.
     pub(in crate::dma) fn settle_zero_copies(&mut self) {
         let by = self.by;
-        let Some(zero) = self.ring.zero_copies.as_deref() else {
+        let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
             return;
         };
         let is_mine = |context: &Context| context.request.account.by == by;
