@@ -7,7 +7,8 @@
 //!    alignments is remembered, and from then on the runtime asks for more and aligns by itself;
 //! 3. a refusal for want of memory becomes a report (device) or a line (host), with its
 //!    [explanation](crate::explanation);
-//! 4. the address is asked for, the books are kept ([`dml`](crate::dml)), the allocator lists it.
+//! 4. the address is asked for, and the allocation is entered in the books ([`dml`](crate::dml)),
+//!    which list it as long as it lives.
 //!
 //! What becomes of an allocation, its end and each copy are told as events, failures too. An access
 //! that is refused before any byte moves is not.
@@ -27,8 +28,8 @@
 //! | `explain` | what is known of this process when something is wanting |
 //! | `gc` | references that are let go together |
 //!
-//! **Locks.** The list has a plain mutex, never held during a call into the driver. An access is
-//! counted by the block it works on, so memory that is freed meanwhile goes back when the access is
+//! **Locks.** What is to go with a model has a plain mutex, never held during a call into the driver;
+//! the other blocks have the books' alone. An access is counted by the block it works on, so memory that is freed meanwhile goes back when the access is
 //! over.
 
 mod allocator;
@@ -41,11 +42,12 @@ mod tell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use glia_abi::addr::{BusAddr, access_fits};
-use glia_abi::handle::Channel;
+use glia_abi::handle::{Channel, McHandle};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
+use slab::Slab;
 
-use crate::dml::{Allocation, Facts, Live};
+use crate::dml::{Allocation, Entered, ListId};
 use crate::error::RuntimeError;
 use crate::runtime::OpenDevice;
 
@@ -98,114 +100,79 @@ impl AllocSpec<'_> {
     }
 }
 
-/// The live allocations of an allocator.
+/// What the blocks of an allocator share: their device, and where the books list them.
 pub(crate) struct List {
     device: Arc<OpenDevice>,
-    listed: Mutex<Listed>,
+    /// Stays as long as a block is on it.
+    id: ListId,
+    taken_back: Option<Mutex<TakenBack>>,
 }
 
+/// Blocks that are taken back before their last reference is gone: those of a model.
 #[derive(Default)]
-struct Listed {
-    live: Live<Tag>,
-    /// How many there ever were.
+struct TakenBack {
+    /// Each with its number among all that there ever were.
+    blocks: Slab<(u64, Weak<Block>)>,
     serials: u64,
 }
 
-struct Tag {
-    /// For whoever takes blocks back; it leads nowhere where nobody does.
-    block: Weak<Block>,
-    /// Its number among all that the list ever had.
-    serial: u64,
-}
-
 impl List {
-    fn new(device: Arc<OpenDevice>) -> Self {
+    fn new(device: Arc<OpenDevice>, owner: Owner) -> Self {
         Self {
+            id: device.dml.add_list(),
             device,
-            listed: Mutex::default(),
+            taken_back: match owner {
+                Owner::Core => None,
+                Owner::Model { .. } => Some(Mutex::default()),
+            },
         }
     }
 
-    /// Adds the block that `make` makes, which is to forget its place when it ends.
-    fn add(&self, take_back: TakeBack, make: impl FnOnce(usize) -> Block) -> Arc<Block> {
-        let mut listed = self.lock();
-        let serial = listed.serials;
-        listed.serials += 1;
-        let block = Arc::new(make(listed.live.next_place()));
-        let tag = Tag {
-            block: match take_back {
-                TakeBack::Yes => Arc::downgrade(&block),
-                TakeBack::No => Weak::new(),
-            },
-            serial,
+    /// Makes a block, and keeps it in mind if it is one to be taken back.
+    fn make(self: &Arc<Self>, handle: McHandle, facts: Allocation, entered: Entered) -> Arc<Block> {
+        let make = |key| Arc::new(Block::new(handle, facts, Arc::clone(self), entered, key));
+        let Some(mut kept) = self.kept() else {
+            return make(0);
         };
-        listed.live.add(block.handle, &block.facts, tag);
+        let serial = kept.serials;
+        kept.serials += 1;
+        // LIMIT: there are fewer blocks than handles.
+        let key = u32::try_from(kept.blocks.vacant_key()).unwrap_or(u32::MAX);
+        let block = make(key);
+        kept.blocks.insert((serial, Arc::downgrade(&block)));
         block
     }
 
-    fn forget(&self, key: usize) {
+    fn forget(&self, key: u32) {
         // Let go behind the lock.
-        let _tag = self.lock().live.remove(key);
+        let _block = self
+            .kept()
+            .and_then(|mut kept| kept.blocks.try_remove(key as usize));
     }
 
-    /// Those that can be taken back, in the order in which they were made.
-    fn live(&self) -> Vec<Arc<Block>> {
-        let listed = self.lock();
-        let tags = listed.live.tags();
-        let mut live: Vec<_> = tags
-            .filter_map(|tag| Some((tag.serial, tag.block.upgrade()?)))
+    /// Those that are taken back, in the order in which they were made.
+    fn take_back(&self) -> Vec<Arc<Block>> {
+        let Some(kept) = self.kept() else {
+            return Vec::new();
+        };
+        let blocks = kept.blocks.iter();
+        let mut left: Vec<_> = blocks
+            .filter_map(|(_, (serial, block))| Some((*serial, block.upgrade()?)))
             .collect();
-        drop(listed);
-        live.sort_unstable_by_key(|(serial, _)| *serial);
-        live.into_iter().map(|(_, block)| block).collect()
+        drop(kept);
+        left.sort_unstable_by_key(|(serial, _)| *serial);
+        left.into_iter().map(|(_, block)| block).collect()
     }
 
-    /// How many there are, and their bytes.
-    fn count(&self) -> (usize, u64) {
-        let listed = self.lock();
-        (listed.live.len(), listed.live.allocated_bytes())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Listed> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> Option<MutexGuard<'_, TakenBack>> {
+        let kept = self.taken_back.as_ref()?.lock();
+        Some(kept.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Whether blocks of a list are taken back before their last reference is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TakeBack {
-    Yes,
-    No,
-}
-
-/// The lists of a device's allocators. A list holds its device in turn, until its allocator takes it
-/// off.
-#[derive(Default)]
-pub(crate) struct Lists(Mutex<Vec<Arc<List>>>);
-
-impl Lists {
-    fn add(&self, list: &Arc<List>) {
-        self.lock().push(Arc::clone(list));
-    }
-
-    fn remove(&self, list: &Arc<List>) {
-        self.lock().retain(|one| !Arc::ptr_eq(one, list));
-    }
-
-    /// What is live of all of them at this location.
-    fn facts(&self, location: Location) -> Facts {
-        // No list is looked at under the lock of another, nor under this one.
-        let lists = self.lock().clone();
-        let mut facts = Facts::default();
-        for list in lists {
-            facts.add(&list.lock().live, location);
-        }
-        facts.sort();
-        facts
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<List>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for List {
+    fn drop(&mut self) {
+        self.device.dml.remove_list(self.id);
     }
 }
 

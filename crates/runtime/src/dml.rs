@@ -6,6 +6,7 @@
 //! - the ledger: live and greatest bytes for each HBM channel, and for each core and usage;
 //! - what each loaded model owns of that;
 //! - the same bytes, and those of host memory, by the [counters](MemoryMetrics) that sysfs shows;
+//! - the live allocations of the runtime's allocators, which an explanation names;
 //! - a ring of [events](Event), the newest of which are kept.
 //!
 //! Everything that is shown is computed from the ledger: the [table](UsageTable) of who holds what,
@@ -21,16 +22,20 @@
 //! aligned allocation that the runtime had to align by itself, and less than what the driver's pool
 //! takes, which rounds up to pages.
 //!
-//! **Locks.** One plain mutex, let go before the caller does anything else.
+//! **Locks.** One plain mutex for all of it, let go before the caller does anything else. To take and let
+//! go an idle one is the larger half of what an allocation and its end pay here, so there is no second
+//! one beside it.
 
 mod column;
 mod csv;
 mod dump;
 mod events;
+mod facts;
 mod labels;
 mod ledger;
 mod line;
 mod list;
+mod live;
 mod metrics;
 mod model;
 mod packed;
@@ -42,22 +47,27 @@ mod table;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use glia_abi::arch::ArchProfile;
-use glia_abi::handle::{CoreId, DeviceId};
+use glia_abi::handle::{CoreId, DeviceId, McHandle};
+use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 
 use events::EventRing;
+use labels::Labels;
 use ledger::Ledger;
+use live::Lives;
+use packed::{Odd, Packed};
 
 pub use csv::events_csv;
 pub(crate) use dump::events_file_name;
 pub use dump::{Dump, DumpDir};
 pub use events::{Action, Event};
+pub(crate) use facts::Facts;
 pub use ledger::{Allocation, Balance, ModelId, UsageBytes};
 pub(crate) use line::Level;
 pub use line::{Log, LogContext};
+pub(crate) use live::{Entered, ListId};
 pub use metrics::{CoreMetrics, Counters, MemoryMetrics};
 pub use model::ModelReport;
-pub(crate) use packed::{Facts, Live};
 pub(crate) use report::host_failure;
 pub use report::{OomReport, ReportProfile};
 pub use site::Site;
@@ -75,6 +85,18 @@ pub struct Dml {
 struct Books {
     ledger: Ledger,
     ring: EventRing,
+    lives: Lives,
+    /// What is said of those in the ring and of those that live.
+    labels: Labels,
+}
+
+impl Books {
+    /// Enters an allocation, or its end, in the ledger and in the ring.
+    fn record(&mut self, action: Action, allocation: &Allocation, packed: (Packed, Option<Odd>)) {
+        let channel_bytes = self.ledger.record(action, allocation);
+        self.ring
+            .push(action, packed, channel_bytes, &mut self.labels);
+    }
 }
 
 impl Dml {
@@ -115,6 +137,8 @@ impl Dml {
             books: Mutex::new(Books {
                 ledger: Ledger::new(profile),
                 ring: EventRing::new(events_max),
+                lives: Lives::default(),
+                labels: Labels::new(),
             }),
         }
     }
@@ -127,8 +151,53 @@ impl Dml {
     /// not have is in the events alone.
     pub fn record(&self, action: Action, allocation: &Allocation) {
         let mut books = self.books();
-        let channel_bytes = books.ledger.record(action, allocation);
-        books.ring.push(action, allocation, channel_bytes);
+        let label = books.labels.take(allocation, 1);
+        books.record(action, allocation, Packed::new(allocation, label));
+    }
+
+    /// A list of live allocations, which somebody takes off in the end.
+    pub(crate) fn add_list(&self) -> ListId {
+        self.books().lives.add_list()
+    }
+
+    /// Takes a list off on which nothing is any more.
+    pub(crate) fn remove_list(&self, list: ListId) {
+        self.books().lives.remove_list(list);
+    }
+
+    /// As [`record`](Self::record) of a beginning, and lists the allocation.
+    pub(crate) fn enter(&self, list: ListId, handle: McHandle, allocation: &Allocation) -> Entered {
+        let mut books = self.books();
+        // One of an event, one of the list.
+        let label = books.labels.take(allocation, 2);
+        let (packed, odd) = Packed::new(allocation, label);
+        books.record(Action::Alloc, allocation, (packed, odd));
+        books.lives.add(list, handle, packed, odd)
+    }
+
+    /// As [`record`](Self::record) of the end of what was entered with the same facts, which is not
+    /// listed any more.
+    pub(crate) fn leave(&self, entered: Entered, allocation: &Allocation) {
+        let mut books = self.books();
+        // The event has the label that the list had.
+        let packed = Packed::new(allocation, entered.label);
+        books.record(Action::Free, allocation, packed);
+        books.lives.remove(entered);
+    }
+
+    /// How many live allocations a list has, and the bytes that the driver was asked for.
+    pub(crate) fn live(&self, list: ListId) -> (usize, u64) {
+        self.books().lives.count(list)
+    }
+
+    /// What is live of all lists at this location.
+    pub(crate) fn facts(&self, location: Location) -> Facts {
+        let mut books = self.books();
+        let Books { lives, labels, .. } = &mut *books;
+        let mut facts = lives.facts(labels, location);
+        drop(books);
+        facts.sort();
+        facts
     }
 
     /// Makes a loaded model known: what it owns from now on is told by its name.
@@ -179,24 +248,22 @@ impl Dml {
     /// The events that are kept, oldest first.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.ring().iter().collect()
+        self.events_and_losses().0
     }
 
     /// Both of one moment: the events that are kept, and how many older ones had to give way.
     pub(crate) fn events_and_losses(&self) -> (Vec<Event>, u64) {
-        let ring = self.ring();
-        (ring.iter().collect(), ring.dropped())
+        let books = self.books();
+        let (ring, labels) = (books.ring.clone(), books.labels.clone());
+        drop(books);
+        // They are put together without the lock.
+        (ring.iter(&labels).collect(), ring.dropped())
     }
 
     /// How many events had to give way to newer ones.
     #[must_use]
     pub fn events_dropped(&self) -> u64 {
         self.books().ring.dropped()
-    }
-
-    /// The ring of this moment: its events are put together without the lock.
-    fn ring(&self) -> EventRing {
-        self.books().ring.clone()
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {

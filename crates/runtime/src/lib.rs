@@ -35,8 +35,8 @@
 //!
 //! **Locks.** The copy buffer of a core and its scratchpad are held across waits and so are
 //! [`SleepLock`](glia_abi::sched::SleepLock)s, the scratchpad before the buffer; the fences of
-//! tensors are waited for before either. Ledger, allocator lists and the counts of fences have plain
-//! mutexes, which are let go before any call into the driver.
+//! tensors are waited for before either. The books, the list of what goes with a model and the counts
+//! of fences have plain mutexes, which are let go before any call into the driver.
 
 pub mod config;
 pub mod dmem;

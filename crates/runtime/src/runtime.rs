@@ -22,7 +22,7 @@ use glia_abi::sched::Sched;
 use glia_abi::transport::Transport;
 
 use crate::config::{LogLevel, RuntimeConfig};
-use crate::dmem::{AllocSpec, Allocator, Dmem, Lists, Owner};
+use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
 use crate::dml::{
     Dml, Level, Log, LogContext, MemoryMetrics, ModelId, ModelReport, OomReport, UsageTable,
     events_csv, events_file_name,
@@ -170,8 +170,6 @@ impl Session {
 pub(crate) struct OpenDevice {
     pub(crate) ndl: Arc<ndl::Device>,
     pub(crate) dml: Dml,
-    /// What its allocators have given.
-    pub(crate) lists: Lists,
     /// Bytes of an HBM. A device may have been given less than the silicon has.
     region_size_bytes: u64,
     pub(crate) session: Arc<Session>,
@@ -195,7 +193,6 @@ impl OpenDevice {
             region_size_bytes,
             dml: Dml::new(id, ndl.profile(), session.config.events_max),
             ndl,
-            lists: Lists::default(),
             session: Arc::clone(session),
         };
         device.tell(|| (Ids::default(), Event::RuntimeOpened));

@@ -1,11 +1,12 @@
 //! What a program pays: commands, allocations and copies through the whole stack, from the
 //! runtime's calls through ioctl bytes to the device, on the caller's thread.
 //!
-//! Beside a copy runs the C library's memcpy, beside a command the driver's own layer below it.
-//! The other rows have no peer: they stand by their nanoseconds.
+//! Beside a copy runs the C library's memcpy, beside a command the driver's own layer below it, beside
+//! the books the two locks that they take. The other rows have no peer: they stand by their
+//! nanoseconds.
 
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use glia_abi::handle::{CoreId, DeviceId, FileId, Pid};
@@ -400,7 +401,16 @@ fn allocations(stack: &Stack, live: usize, bench: &mut Bench<'_>) -> Result<(), 
         dml.record(Action::Free, black_box(page.facts()));
         Ok(())
     });
-    bench.case("dml_pair", books, None, at_most(25.0))?;
+    // What they cannot do without: a lock for each.
+    let idle = Mutex::new(());
+    let locks = timed(BATCH, || {
+        for _ in 0..2 {
+            drop(black_box(&idle).lock());
+        }
+        Ok(())
+    });
+    let locks = Some(("two idle locks", locks));
+    bench.case("dml_pair", books, locks, at_most(25.0))?;
     drop(page);
     let mut others = (0..live)
         .map(|_| stack.page())

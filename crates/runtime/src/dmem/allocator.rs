@@ -12,9 +12,8 @@ use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::usage::Category;
 
-use super::block::Block;
-use super::{AllocSpec, AskedAt, Dmem, List, TakeBack};
-use crate::dml::{Action, Allocation, Level, LogContext, ModelId, OomReport, Site, host_failure};
+use super::{AllocSpec, AskedAt, Dmem, List};
+use crate::dml::{Allocation, Level, LogContext, ModelId, OomReport, Site, host_failure};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Request};
 use crate::ndl::{ChunkSpec, NdlError};
@@ -55,8 +54,7 @@ struct Given {
 
 impl Allocator {
     pub(crate) fn new(device: Arc<OpenDevice>, core: CoreId, owner: Owner) -> Self {
-        let list = Arc::new(List::new(Arc::clone(&device)));
-        device.lists.add(&list);
+        let list = Arc::new(List::new(Arc::clone(&device), owner));
         Self {
             device,
             core,
@@ -339,14 +337,8 @@ impl Allocator {
                 None => Site::Code(caller),
             }),
         };
-        self.device.dml.record(Action::Alloc, &facts);
-        let take_back = match self.owner {
-            Owner::Core => TakeBack::No,
-            Owner::Model { .. } => TakeBack::Yes,
-        };
-        let list = Arc::clone(&self.list);
-        let make = |key| Block::new(given.handle, facts, list, key);
-        let block = self.list.add(take_back, make);
+        let entered = self.device.dml.enter(self.list.id, given.handle, &facts);
+        let block = self.list.make(given.handle, facts, entered);
         self.tell_allocated(&block);
         Dmem(block)
     }
@@ -356,7 +348,7 @@ impl Drop for Allocator {
     fn drop(&mut self) {
         match self.owner {
             Owner::Model { id, .. } => {
-                let left = self.list.live();
+                let left = self.list.take_back();
                 left.iter().for_each(|block| block.release());
                 self.device.dml.remove_model(id);
                 self.device.tell(|| {
@@ -369,7 +361,7 @@ impl Drop for Allocator {
                 });
             }
             Owner::Core => {
-                let (count, bytes) = self.list.count();
+                let (count, bytes) = self.device.dml.live(self.list.id);
                 if count > 0 {
                     let (device, core) = (self.device.ndl.id(), self.core);
                     let message =
@@ -379,7 +371,5 @@ impl Drop for Allocator {
                 }
             }
         }
-        // Only now: until here an explanation can name what is left.
-        self.device.lists.remove(&self.list);
     }
 }

@@ -10,7 +10,7 @@ use glia_abi::mem::Location;
 use glia_abi::transport::{Mapping, MappingError};
 
 use super::{List, copy};
-use crate::dml::{Action, Allocation, Level};
+use crate::dml::{Action, Allocation, Entered, Level};
 use crate::error::RuntimeError;
 use crate::ndl::{NdlError, Transfer};
 use crate::runtime::OpenDevice;
@@ -24,13 +24,15 @@ pub(crate) struct Block {
     /// [`RELEASED`](Self::RELEASED), and how many accesses are under way.
     accesses: AtomicU32,
     pub(super) handle: McHandle,
-    /// Host memory is mapped at the first access.
-    mapping: Mutex<Option<Arc<dyn Mapping>>>,
-    /// Where it is listed.
-    key: usize,
     /// With the device.
     list: Arc<List>,
-    _apart: [u64; 2],
+    /// Where it is in the books.
+    entered: Entered,
+    /// Where it is kept in mind, if it is to be taken back.
+    key: u32,
+    /// Host memory is mapped at the first access.
+    mapping: Mutex<Option<Arc<dyn Mapping>>>,
+    _apart: u64,
     pub(super) facts: Allocation,
 }
 
@@ -44,15 +46,22 @@ impl Block {
     /// The driver's memory is given back as soon as no access is under way; none begins any more.
     const RELEASED: u32 = 1 << 31;
 
-    /// A block on a list, at `key`.
-    pub(super) fn new(handle: McHandle, facts: Allocation, list: Arc<List>, key: usize) -> Self {
+    /// A block on a list, kept in mind at `key`.
+    pub(super) fn new(
+        handle: McHandle,
+        facts: Allocation,
+        list: Arc<List>,
+        entered: Entered,
+        key: u32,
+    ) -> Self {
         Self {
             accesses: AtomicU32::new(0),
             handle,
-            mapping: Mutex::default(),
-            key,
             list,
-            _apart: [0; 2],
+            entered,
+            key,
+            mapping: Mutex::default(),
+            _apart: 0,
             facts,
         }
     }
@@ -91,12 +100,12 @@ impl Block {
         let freed = self.traced_free(|| {
             // In the books before it is in the pool, where the next one may have it at once: else
             // both would count, and stay in the peaks.
-            dml.record(Action::Free, &self.facts);
+            dml.leave(self.entered, &self.facts);
             let freed = self.device().ndl.free(self.handle);
             freed.map_err(RuntimeError::from)
         });
         if let Err(error) = &freed {
-            // It lives on.
+            // It lives on, if on no list.
             dml.record(Action::Alloc, &self.facts);
             let session = &self.device().session;
             session.log(Level::Error, "dmem_free", &error.to_string());

@@ -49,7 +49,7 @@ impl OpenDevice {
         let snapshot = self.ndl.insight()?;
         let own = Own {
             process: config.process.or_else(|| self.ndl.owner_in(&snapshot)),
-            blocks: self.lists.facts(Location::Device),
+            blocks: self.dml.facts(Location::Device),
         };
         explain(snapshot, own)
     }

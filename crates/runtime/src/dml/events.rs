@@ -66,7 +66,6 @@ pub(super) struct EventRing {
     next: usize,
     /// The newest of all, which have no place yet; as many older ones have theirs still.
     staged: Vec<Kept>,
-    labels: Labels,
     /// Of the events that have some of it, oldest first.
     odd: VecDeque<Odd>,
 }
@@ -80,31 +79,44 @@ impl EventRing {
             events: 0,
             next: 0,
             staged: Vec::with_capacity(STAGED.min(events_max)),
-            labels: Labels::new(),
             odd: VecDeque::new(),
         }
     }
 
-    /// Adds an event; the oldest gives way if there is no room.
+    /// Adds an event, whose label has been counted; the oldest gives way if there is no room.
     pub(super) fn push(
         &mut self,
         action: Action,
-        allocation: &Allocation,
+        (mut facts, odd): (Packed, Option<Odd>),
         channel_bytes: Option<u64>,
+        labels: &mut Labels,
     ) {
         self.events += 1;
         if self.events_max == 0 {
+            labels.give_back(facts.label, 1);
             return;
         }
-        let kept = self.pack(action, allocation, channel_bytes);
-        self.staged.push(kept);
+        if odd.is_some() {
+            self.odd.extend(odd);
+        }
+        if action == Action::Free {
+            facts.flags |= Kept::FREE;
+        }
+        if channel_bytes.is_some() {
+            facts.flags |= Kept::COUNTED;
+        }
+        self.staged.push(Kept {
+            facts,
+            channel_bytes: channel_bytes.unwrap_or_default(),
+        });
         if self.staged.len() >= STAGED.min(self.events_max) {
-            self.settle();
+            self.settle(labels);
         }
     }
 
     /// Moves the staged events into their places, whose events go.
-    fn settle(&mut self) {
+    #[inline(never)]
+    fn settle(&mut self, labels: &mut Labels) {
         let mut left = &self.staged[..];
         while !left.is_empty() {
             let (block, at) = (self.next / BLOCK, self.next % BLOCK);
@@ -117,12 +129,8 @@ impl EventRing {
             let places = &mut self.blocks[block];
             match places.get_mut(at..at + settling.len()) {
                 Some(places) => {
-                    for oldest in places.iter() {
-                        self.labels.give_back(oldest.facts.label);
-                        if oldest.facts.is_odd() {
-                            self.odd.pop_front();
-                        }
-                    }
+                    let odd = forget(places, labels);
+                    self.odd.drain(..odd.min(self.odd.len()));
                     places.copy_from_slice(settling);
                 }
                 None => places.extend_from_slice(settling),
@@ -136,28 +144,7 @@ impl EventRing {
         self.staged.clear();
     }
 
-    fn pack(
-        &mut self,
-        action: Action,
-        allocation: &Allocation,
-        channel_bytes: Option<u64>,
-    ) -> Kept {
-        let label = self.labels.take(allocation);
-        let (mut facts, odd) = Packed::new(allocation, label);
-        self.odd.extend(odd);
-        if action == Action::Free {
-            facts.flags |= Kept::FREE;
-        }
-        if channel_bytes.is_some() {
-            facts.flags |= Kept::COUNTED;
-        }
-        Kept {
-            facts,
-            channel_bytes: channel_bytes.unwrap_or_default(),
-        }
-    }
-
-    fn unpack(&self, kept: &Kept, odd: &mut impl Iterator<Item = Odd>) -> Event {
+    fn unpack(kept: &Kept, odd: &mut impl Iterator<Item = Odd>, labels: &Labels) -> Event {
         let facts = &kept.facts;
         let odd = facts.is_odd().then(|| odd.next()).flatten();
         let is_counted = facts.has(Kept::COUNTED);
@@ -166,20 +153,20 @@ impl EventRing {
                 true => Action::Free,
                 false => Action::Alloc,
             },
-            allocation: facts.unpack(odd, self.labels.get(facts.label)),
+            allocation: facts.unpack(odd, labels.get(facts.label)),
             channel_bytes: is_counted.then_some(kept.channel_bytes),
         }
     }
 
     /// The events, oldest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Event> {
+    pub(super) fn iter(&self, labels: &Labels) -> impl Iterator<Item = Event> {
         let mut odd = self.odd.iter().copied();
         let placed = self.blocks.iter().map(Vec::len).sum::<usize>();
         // Of a ring that is not full, the next place is behind all events.
         let places = (self.next..placed).chain(0..self.next.min(placed));
         let placed_events = places.filter_map(|at| self.blocks.get(at / BLOCK)?.get(at % BLOCK));
         let events = placed_events.chain(&self.staged);
-        let events = events.map(move |kept| self.unpack(kept, &mut odd));
+        let events = events.map(move |kept| Self::unpack(kept, &mut odd, labels));
         // Each staged event is in the place of one that is not there any more.
         events.skip((placed + self.staged.len()).saturating_sub(self.events_max))
     }
@@ -188,6 +175,23 @@ impl EventRing {
     pub(super) fn dropped(&self) -> u64 {
         self.events.saturating_sub(self.events_max as u64)
     }
+}
+
+/// Gives back what events have that go; how many there are more of. They are cold memory: few steps for
+/// each let the processor fetch many at a time.
+fn forget(events: &[Kept], labels: &mut Labels) -> usize {
+    let mut odd = 0;
+    for of_one_label in events.chunk_by(|one, next| one.facts.label == next.facts.label) {
+        odd += of_one_label
+            .iter()
+            .filter(|kept| kept.facts.is_odd())
+            .count();
+        let label = of_one_label.first().map(|kept| kept.facts.label);
+        if let Some(label) = label {
+            labels.give_back(label, of_one_label.len() as u64);
+        }
+    }
+    odd
 }
 
 #[cfg(test)]
@@ -204,12 +208,26 @@ mod tests {
     use super::super::site::Site;
     use super::*;
 
-    fn pushed(events: impl IntoIterator<Item = Event>, events_max: usize) -> EventRing {
-        let mut ring = EventRing::new(events_max);
-        for event in events {
-            ring.push(event.action, &event.allocation, event.channel_bytes);
+    /// A ring and the labels of its events.
+    struct Pushed {
+        ring: EventRing,
+        labels: Labels,
+    }
+
+    impl Pushed {
+        fn events(&self) -> Vec<Event> {
+            self.ring.iter(&self.labels).collect()
         }
-        ring
+    }
+
+    fn pushed(events: impl IntoIterator<Item = Event>, events_max: usize) -> Pushed {
+        let (mut ring, mut labels) = (EventRing::new(events_max), Labels::new());
+        for event in events {
+            let label = labels.take(&event.allocation, 1);
+            let packed = Packed::new(&event.allocation, label);
+            ring.push(event.action, packed, event.channel_bytes, &mut labels);
+        }
+        Pushed { ring, labels }
     }
 
     fn named(name: &str) -> Event {
@@ -225,9 +243,9 @@ mod tests {
 
     #[test]
     fn a_ring_without_room_keeps_nothing_and_counts_what_it_lost() {
-        let ring = pushed([named("a"), named("b")], 0);
-        assert_eq!((ring.iter().count(), ring.dropped()), (0, 2));
-        assert_eq!(ring.labels.len(), 0);
+        let kept = pushed([named("a"), named("b")], 0);
+        assert_eq!((kept.events().len(), kept.ring.dropped()), (0, 2));
+        assert_eq!(kept.labels.len(), 0);
     }
 
     #[test]
@@ -236,18 +254,18 @@ mod tests {
         let labels = |events_max| pushed(names.map(named), events_max).labels.len();
         assert_eq!((labels(6), labels(3), labels(1)), (3, 3, 1));
         // Each has a name of its own: never more names than events.
-        let ring = pushed((0..10_000).map(|n| named(&n.to_string())), 100);
-        assert_eq!((ring.iter().count(), ring.dropped()), (100, 9_900));
+        let kept = pushed((0..10_000).map(|n| named(&n.to_string())), 100);
+        assert_eq!((kept.events().len(), kept.ring.dropped()), (100, 9_900));
         // Those that are staged, too: 10,000 is 16 more than a multiple of 64.
-        assert_eq!(ring.labels.len(), 100 + 16);
-        assert!(ring.labels.kept() <= (100 + 16) + 64);
-        assert_eq!(ring.odd.len(), 0);
+        assert_eq!(kept.labels.len(), 100 + 16);
+        assert!(kept.labels.kept() <= (100 + 16) + 64);
+        assert_eq!(kept.ring.odd.len(), 0);
     }
 
     #[test]
     fn memory_is_taken_as_the_ring_fills_and_not_beyond() {
         let events = |count: usize| (0..count).map(|_| named("a"));
-        let room = |ring: &EventRing| -> usize { ring.blocks.iter().map(Vec::capacity).sum() };
+        let room = |kept: &Pushed| -> usize { kept.ring.blocks.iter().map(Vec::capacity).sum() };
         assert_eq!(room(&pushed(events(STAGED), 1 << 20)), BLOCK);
         assert_eq!(room(&pushed(events(BLOCK + STAGED), 1 << 20)), 2 * BLOCK);
         assert_eq!(room(&pushed(events(3 * BLOCK), BLOCK + 10)), BLOCK + 10);
@@ -295,12 +313,12 @@ mod tests {
             events in proptest::collection::vec(any_event(), 0..300),
             events_max in 1..200_usize,
         ) {
-            let mut ring = pushed(events.clone(), events_max);
+            let mut kept = pushed(events.clone(), events_max);
             let dropped = events.len().saturating_sub(events_max);
-            prop_assert_eq!(ring.dropped(), dropped as u64);
-            prop_assert_eq!(ring.iter().collect::<Vec<_>>(), &events[dropped..]);
-            ring.settle();
-            prop_assert_eq!(ring.iter().collect::<Vec<_>>(), &events[dropped..]);
+            prop_assert_eq!(kept.ring.dropped(), dropped as u64);
+            prop_assert_eq!(kept.events(), &events[dropped..]);
+            kept.ring.settle(&mut kept.labels);
+            prop_assert_eq!(kept.events(), &events[dropped..]);
             let words = events[dropped..].iter().map(|event| {
                 let facts = &event.allocation;
                 (facts.model, facts.hint.clone(), facts.site.as_ref().map(Site::to_string))
@@ -308,7 +326,7 @@ mod tests {
             let mut words: Vec<_> = words.filter(|words| *words != (None, None, None)).collect();
             words.sort();
             words.dedup();
-            prop_assert_eq!(ring.labels.len(), words.len());
+            prop_assert_eq!(kept.labels.len(), words.len());
         }
     }
 }

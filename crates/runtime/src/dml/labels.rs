@@ -1,7 +1,7 @@
 //! Labels: what a caller says of an allocation in words, once for all records that share it.
 //!
-//! Most events have the name, the model and the site of another one, and so an event keeps a number
-//! in place of the three. A label is there as long as a record has it, and some time longer, since a
+//! Most events have the name, the model and the site of another one, and so have most allocations: an
+//! event, and the entry of a live allocation, keep a number in place of the three. A label is there as long as a record has it, and some time longer, since a
 //! loop would else make and forget the same one in each turn: those that no record has are forgotten
 //! together, as soon as there are more than [`IDLE_MIN`] and more than half as many as the others.
 //! So a name that nobody has used for as long as a ring reaches does not stay.
@@ -29,11 +29,10 @@ impl LabelId {
         self.0 as usize
     }
 
-    /// Its number where so many others come before it.
-    pub(super) fn after(self, others: usize) -> Self {
+    /// The one in a place.
+    pub(super) fn nth(index: usize) -> Self {
         // LIMIT: so many labels would take more memory than there is.
-        let others = u32::try_from(others).unwrap_or(u32::MAX);
-        Self(self.0.saturating_add(others))
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
     }
 }
 
@@ -114,8 +113,8 @@ impl Labels {
         }
     }
 
-    /// The label of a record that comes.
-    pub(super) fn take(&mut self, allocation: &Allocation) -> LabelId {
+    /// The label of so many records that come, all of one allocation.
+    pub(super) fn take(&mut self, allocation: &Allocation, records: u64) -> LabelId {
         let label = Label::of(allocation);
         let number = match self.kept.get(self.last as usize) {
             Some(kept) if kept.label == label => self.last,
@@ -124,7 +123,7 @@ impl Labels {
         self.last = number;
         if let Some(kept) = self.kept.get_mut(number as usize).filter(|_| number > 0) {
             self.idle -= usize::from(kept.records == 0);
-            kept.records += 1;
+            kept.records += records;
         }
         LabelId(number)
     }
@@ -149,15 +148,15 @@ impl Labels {
         number
     }
 
-    /// Takes back the label of a record that goes.
-    pub(super) fn give_back(&mut self, LabelId(number): LabelId) {
+    /// Takes back the label of so many records that go.
+    pub(super) fn give_back(&mut self, LabelId(number): LabelId, records: u64) {
         if number == 0 {
             return;
         }
         let Some(kept) = self.kept.get_mut(number as usize) else {
             return;
         };
-        kept.records -= 1;
+        kept.records -= records;
         if kept.records == 0 {
             self.idle += 1;
             if self.idle > IDLE_MIN.max(self.kept.len() / 3) {
@@ -184,17 +183,10 @@ impl Labels {
         kept.map_or_else(Words::default, |kept| kept.label.words())
     }
 
-    /// What each says, by number.
-    pub(super) fn all(&self) -> impl Iterator<Item = Words> {
-        let behind = self
-            .kept
-            .iter()
-            .next_back()
-            .map_or(0, |(number, _)| number + 1);
-        (0..behind).map(|number| {
-            let kept = self.kept.get(number);
-            kept.map_or_else(Words::default, |kept| kept.label.words())
-        })
+    /// Behind the places of all.
+    pub(super) fn places(&self) -> usize {
+        let last = self.kept.iter().next_back();
+        last.map_or(0, |(number, _)| number + 1)
     }
 
     /// How many of them records have.

@@ -2,6 +2,7 @@
 
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, Span};
+use glia_abi::arch::Arch;
 use glia_abi::handle::{Channel, ChunkId, CoreId, DeviceId, McHandle, Pid};
 use glia_abi::insight::{
     AttachedProcess, ChannelSnapshot, ChunkFacts, PoolSnapshot, ReserveSnapshot,
@@ -12,7 +13,7 @@ use glia_abi::usage::Category;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dml::{Allocation, Facts, Live, ModelId};
+use crate::dml::{Allocation, Dml, Facts, ModelId};
 
 const THIS: Pid = Pid::new(7);
 const OTHER: Pid = Pid::new(8);
@@ -116,14 +117,12 @@ fn request(pages: u64, align_bytes: u64) -> Request {
 }
 
 fn facts(blocks: &[(McHandle, Allocation)]) -> Facts {
-    let mut live = Live::default();
+    let dml = Dml::new(DeviceId::new(0), Arch::V3.profile(), 0);
+    let list = dml.add_list();
     for (handle, block) in blocks {
-        live.add(*handle, block, ());
+        dml.enter(list, *handle, block);
     }
-    let mut facts = Facts::default();
-    facts.add(&live, Location::Device);
-    facts.sort();
-    facts
+    dml.facts(Location::Device)
 }
 
 fn explained_by(
