@@ -26,7 +26,7 @@ pub(crate) fn answer(call: &Call<'_>, mode: OpenMode) -> Result<i32, Errno> {
     let known = command_of(call.word).ok_or(Errno::EINVAL)?;
     if !mode.is_free_access()
         && known.gate == Gate::Attached
-        && call.device.memory.open_count(call.caller.pid) == 0
+        && !call.device.memory.is_attached_by(call.caller.pid)
     {
         return Err(Errno::EACCES);
     }

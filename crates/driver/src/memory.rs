@@ -54,7 +54,7 @@ use crate::lifespan::{self, ListId};
 use crate::pool::ScratchpadOrder;
 pub use crate::poolset::PoolName;
 use crate::poolset::PoolSet;
-use crate::process::AttachSlots;
+use crate::process::{AttachSlots, Attached};
 pub use crate::reserve::RESERVE_POOLS;
 use crate::site::Sites;
 use crate::usage::Usage;
@@ -88,6 +88,7 @@ pub struct DeviceMemory<A: Arena = ExtentTree> {
     carveouts: Vec<ChunkRef>,
     /// Where each channel's main pool ends. It never moves, so it is kept outside the lock.
     main_ends: Vec<BusAddr>,
+    attached: Attached,
     set: Mutex<Set<A>>,
 }
 
@@ -120,8 +121,34 @@ impl<A: Arena> DeviceMemory<A> {
     pub fn alloc(&self, caller: Pid, request: &AllocRequest) -> Result<ChunkRef, AllocError> {
         let _for_core = self.work_for(request.core);
         let size_bytes = self.check(request)?;
-        let mut guard = self.lock();
-        let set = &mut *guard;
+        self.take(&mut self.lock(), caller, request, size_bytes)
+    }
+
+    /// [`alloc`](Self::alloc) and [`publish`](Self::publish), under one lock: the chunk, and what became
+    /// of its handle.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn alloc_published(
+        &self,
+        caller: Pid,
+        request: &AllocRequest,
+    ) -> Result<(ChunkRef, Result<McHandle, HandleError>), AllocError> {
+        let _for_core = self.work_for(request.core);
+        let size_bytes = self.check(request)?;
+        let mut set = self.lock();
+        let chunk = self.take(&mut set, caller, request, size_bytes)?;
+        Ok((chunk, self.give_handle(&mut set, chunk)))
+    }
+
+    /// Takes a chunk under the lock.
+    fn take(
+        &self,
+        set: &mut Set<A>,
+        caller: Pid,
+        request: &AllocRequest,
+        size_bytes: u64,
+    ) -> Result<ChunkRef, AllocError> {
         if set.torn_down {
             return Err(AllocError::Gone);
         }
@@ -216,6 +243,11 @@ impl<A: Arena> DeviceMemory<A> {
             return Ok(handle);
         }
         let _for_core = self.work_for(record.core());
+        Ok(self.give_handle(&mut set, chunk)?)
+    }
+
+    /// Gives a live chunk that has none a handle, under the lock.
+    fn give_handle(&self, set: &mut Set<A>, chunk: ChunkRef) -> Result<McHandle, HandleError> {
         let object = Object::Chunk(chunk);
         let handle = self
             .handles
@@ -406,9 +438,11 @@ impl<A: Arena> DeviceMemory<A> {
             let _ = self.handles.free(&mut set.free_handles, handle);
         }
         let held = self.slab.kill(chunk);
+        // First of all that is left to do: among many chunks the neighbours are cold memory, and come
+        // while the rest is done.
+        lifespan::unlink(&self.slab, chunk);
         self.index.remove(record.at());
         set.discharge(caller, &record);
-        lifespan::unlink(&self.slab, chunk);
         if held {
             set.held.push(chunk);
             return Ok(Freed::Held);

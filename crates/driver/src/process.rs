@@ -3,11 +3,13 @@
 //! A device has 16 slots. The first open of a process takes the lowest free one, each further open
 //! counts up, each close counts down, and at 0 the slot is free again. The slot keeps its **byte
 //! counters** when its process goes, and the next process that takes it inherits them (driver 2.27;
-//! the recorded traces show it). Everything here is called under the set's lock.
+//! the recorded traces show it). Everything here is called under the set's lock, but for the one
+//! question whether a process [is attached](Attached).
 
 use glia_abi::handle::{Pid, SlotId};
 use glia_abi::mem::Location;
 
+use crate::sync::{AtomicU32, Ordering};
 use crate::usage::Balance;
 
 /// Attach slots of a device (driver 2.27, `NEURON_MAX_PROCESS_PER_DEVICE`).
@@ -131,9 +133,50 @@ impl AttachSlots {
     }
 }
 
+/// Which processes are attached, to be asked without the set's lock: many a command wants to know no
+/// more. It follows the slots, whose lock is held by whoever writes here.
+#[derive(Debug, Default)]
+pub(crate) struct Attached([AtomicU32; ATTACH_SLOTS as usize]);
+
+impl Attached {
+    /// Shows what the slots are now.
+    pub(crate) fn follow(&self, slots: &AttachSlots) {
+        for (shown, slot) in self.0.iter().zip(&slots.slots) {
+            shown.store(slot.pid.map_or(0, Pid::get), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether `pid` is attached. Of a process that is opening or closing the device at this moment
+    /// either is true.
+    pub(crate) fn has(&self, pid: Pid) -> bool {
+        let mut shown = self.0.iter();
+        // ORDER: a process that has opened the device knows that, and so does whom it has told.
+        pid.get() != 0 && shown.any(|shown| shown.load(Ordering::Relaxed) == pid.get())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_attached_is_seen_without_the_slots() {
+        let (mut slots, attached) = (AttachSlots::default(), Attached::default());
+        let (a, b) = (Pid::new(10), Pid::new(11));
+        for pid in [a, b, b] {
+            slots.attach(pid).unwrap();
+            attached.follow(&slots);
+        }
+        assert_eq!(
+            [a, b, Pid::new(0)].map(|pid| attached.has(pid)),
+            [true, true, false]
+        );
+        for pid in [a, b] {
+            slots.detach(pid);
+            attached.follow(&slots);
+        }
+        assert_eq!([a, b].map(|pid| attached.has(pid)), [false, true]);
+    }
 
     #[test]
     fn the_lowest_free_slot_is_taken_and_given_back_at_the_last_close() {

@@ -93,8 +93,8 @@ fn alloc(call: &Call<'_>, argument: &MemAllocV2Mt64) -> Result<(), Errno> {
         category: Category(argument.mem_type),
         site: SiteId::UNKNOWN,
     };
-    let chunk = call.take(&request)?;
-    let handle = call.device.memory.publish(chunk);
+    let memory = &call.device.memory;
+    let (chunk, handle) = memory.alloc_published(call.caller.pid, &request)?;
     call.driver.tell_taken(call.device, chunk);
     let written = match handle {
         Ok(handle) => call.write_u64(argument.mem_handle, handle.get().into()),
@@ -102,7 +102,7 @@ fn alloc(call: &Call<'_>, argument: &MemAllocV2Mt64) -> Result<(), Errno> {
     };
     written.inspect_err(|_| {
         // Somebody who guessed the handle may have freed it already.
-        if let Some(record) = call.device.memory.chunk(chunk) {
+        if let Some(record) = memory.chunk(chunk) {
             let _ = call.free(chunk, &record);
         }
     })

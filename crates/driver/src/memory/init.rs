@@ -22,7 +22,7 @@ use crate::index::AddressIndex;
 use crate::lifespan::ListId;
 use crate::pool::DevicePool;
 use crate::poolset::{NoPool, PoolName, PoolSet};
-use crate::process::AttachSlots;
+use crate::process::{AttachSlots, Attached};
 use crate::reserve::DmaZone;
 use crate::site::Sites;
 use crate::usage::Usage;
@@ -147,6 +147,7 @@ impl<A: Arena> DeviceMemory<A> {
             sites,
             carveouts: Vec::new(),
             main_ends,
+            attached: Attached::default(),
             set: Mutex::new(set),
         };
         memory.take_carveouts()?;

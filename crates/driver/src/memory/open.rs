@@ -63,6 +63,7 @@ impl<A: Arena> DeviceMemory<A> {
             return Err(set.processes.full(pid).into());
         }
         let (slot, open_count) = set.processes.attach(pid)?;
+        self.attached.follow(&set.processes);
         set.open_files += 1;
         Ok(Opened { slot, open_count })
     }
@@ -71,6 +72,12 @@ impl<A: Arena> DeviceMemory<A> {
     #[must_use]
     pub fn open_count(&self, pid: Pid) -> u32 {
         self.lock().processes.opens(pid)
+    }
+
+    /// Whether `pid` has the device open. Takes no lock.
+    #[must_use]
+    pub fn is_attached_by(&self, pid: Pid) -> bool {
+        self.attached.has(pid)
     }
 
     /// Whether any process has the device open.
@@ -106,10 +113,12 @@ impl<A: Arena> DeviceMemory<A> {
             let own = ListId::Process(slot);
             self.sweep(&mut set, pid, own, ListId::AllProcess, ended)
         });
+        let open_left = set.processes.detach(pid);
+        self.attached.follow(&set.processes);
         Flushed {
             attached,
             sweep,
-            open_left: set.processes.detach(pid),
+            open_left,
         }
     }
 
