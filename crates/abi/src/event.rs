@@ -404,6 +404,8 @@ pub enum Event {
         usage: MemUsage,
         /// What the program calls the memory.
         hint: Option<NameId>,
+        /// Where the program asked for it, as in [`Allocated`](Self::Allocated).
+        site: Option<NameId>,
         /// What the program was answered.
         status: NrtStatus,
     },
@@ -455,7 +457,10 @@ impl Event {
                 rename(hint);
                 rename(site);
             }
-            Self::AllocationFailed { hint, .. } => rename(hint),
+            Self::AllocationFailed { hint, site, .. } => {
+                rename(hint);
+                rename(site);
+            }
             _ => {}
         }
         self

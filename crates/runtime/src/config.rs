@@ -11,9 +11,10 @@ use glia_abi::event::{NoSink, Sink};
 use glia_abi::handle::{DeviceId, Pid};
 
 use crate::dml::{Dump, Log, ReportProfile};
+use crate::ndl;
 use crate::trace::Tracer;
 
-pub use cores::{CoresError, LogicalCore, LogicalCores, VisibleCores};
+pub use cores::{ClaimError, CoresError, LogicalCore, LogicalCores, VisibleCores};
 pub use env::EnvError;
 pub use log::{LogLevel, LogLocation};
 
@@ -60,7 +61,8 @@ pub struct RuntimeConfig {
     /// since V3, nothing before.
     pub bar4_wr_threshold_bytes: Option<u16>,
     /// Where the events of a device are written when an allocation fails for want of memory, as
-    /// [`events_csv`](crate::dml::events_csv); `None` for nowhere. (The reference writes to `/tmp`.)
+    /// [`events_csv`](crate::dml::events_csv), and the chunks of the HBM that has no room, as
+    /// [`chunks_csv`](crate::dml::chunks_csv); `None` for nowhere. (The reference writes to `/tmp`.)
     pub dump: Option<Arc<dyn Dump>>,
     /// Whether a failed allocation is reported in the log, and its events are written
     /// (`NEURON_RT_ENABLE_DEVICE_MEMORY_OOM_LOG`). The error carries the report in any case.
@@ -109,6 +111,18 @@ impl RuntimeConfig {
     /// [`CoresError`] if there are fewer than wanted.
     pub fn logical_cores(&self, devices: &[(DeviceId, Arch)]) -> Result<LogicalCores, CoresError> {
         LogicalCores::new(devices, self.lnc_size, self.visible_cores)
+    }
+
+    /// The same, claimed for this process by the first of the devices: see [`LogicalCores::claim`].
+    ///
+    /// # Errors
+    /// [`ClaimError`] if there are fewer than wanted, or others have them.
+    pub fn claim_logical_cores(
+        &self,
+        first: &ndl::Device,
+        devices: &[(DeviceId, Arch)],
+    ) -> Result<LogicalCores, ClaimError> {
+        LogicalCores::claim(first, devices, self.lnc_size, self.visible_cores)
     }
 }
 

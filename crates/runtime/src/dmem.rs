@@ -47,7 +47,7 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use slab::Slab;
 
-use crate::dml::{Allocation, Entered, ListId};
+use crate::dml::{Allocation, Entered, ListId, Site};
 use crate::error::RuntimeError;
 use crate::runtime::OpenDevice;
 
@@ -85,6 +85,15 @@ pub enum AskedAt<'a> {
 }
 
 impl AllocSpec<'_> {
+    /// Where it is asked for, if not by a line of code then by this caller's.
+    fn site(&self, caller: Caller) -> Site {
+        match self.site {
+            Some(AskedAt::Named(name)) => Site::Named(name.into()),
+            Some(AskedAt::Line(number)) => Site::Line(number),
+            None => Site::Code(caller),
+        }
+    }
+
     /// HBM of the core's channel, not aligned, without a name, asked for where the runtime is called.
     #[must_use]
     pub const fn device(size_bytes: u64, usage: MemUsage) -> Self {

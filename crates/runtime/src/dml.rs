@@ -12,7 +12,8 @@
 //! Everything that is shown is computed from the ledger: the [table](UsageTable) of who holds what,
 //! the [report](OomReport) of an allocation that failed, and the [block](ModelReport) of a loaded
 //! model; each as data and as text. The events are data, and a [table with commas](events_csv),
-//! which goes [to a file](Dump) when an allocation fails, if there is to be one.
+//! which goes [to a file](Dump) when an allocation fails, if there is to be one; the chunks of the HBM
+//! that had no room go to another.
 //!
 //! The invariant: the parts sum to the totals. A core's total is the sum of its usages; a channel's
 //! bytes are the sum of its live allocations. Only device memory counts there; host memory is in the
@@ -57,9 +58,9 @@ use ledger::Ledger;
 use live::Lives;
 use packed::{Odd, Packed};
 
-pub use csv::events_csv;
-pub(crate) use dump::events_file_name;
+pub use csv::{chunks_csv, events_csv};
 pub use dump::{Dump, DumpDir};
+pub(crate) use dump::{chunks_file_name, events_file_name};
 pub use events::{Action, Event};
 pub(crate) use facts::Facts;
 pub use ledger::{Allocation, Balance, ModelId, UsageBytes};

@@ -25,6 +25,8 @@ pub enum RuntimeError {
     HostMemory {
         /// Bytes that the driver was asked for.
         size_bytes: u64,
+        /// Where the events of the device were written; `None` if they were not.
+        events_file: Option<String>,
         /// Who holds it; `None` where nobody can look into the driver.
         explanation: Option<Box<Explanation>>,
     },

@@ -18,6 +18,7 @@
 //! **Who owns what.** Whoever allocates a chunk frees it. The device frees its copy buffers, and
 //! closes its descriptors last.
 
+mod chunks;
 mod claim;
 mod error;
 mod forms;
@@ -40,6 +41,7 @@ use glia_abi::transport::{Lent, Mapping, OpenMode, Transport, user_addr};
 use glia_abi::usage::Category;
 use zerocopy::{FromBytes, IntoBytes};
 
+pub use chunks::HbmChunk;
 pub use error::NdlError;
 use forms::{Form, Forms, NEWEST, is_unknown};
 pub(crate) use transfer::mapped;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 
 use glia_abi::arch::Arch;
 use glia_abi::event::{Detail, Event, Ids, NameId};
-use glia_abi::handle::{CoreId, DeviceId};
+use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::ioctl::feature;
 use glia_abi::sched::Sched;
 use glia_abi::transport::Transport;
@@ -25,7 +25,7 @@ use crate::config::{LogLevel, RuntimeConfig};
 use crate::dmem::{AllocSpec, Allocator, Dmem, Owner};
 use crate::dml::{
     Dml, Level, Log, LogContext, MemoryMetrics, ModelId, ModelReport, OomReport, UsageTable,
-    events_csv, events_file_name,
+    chunks_csv, chunks_file_name, events_csv, events_file_name,
 };
 use crate::error::RuntimeError;
 use crate::explanation::Explanation;
@@ -246,6 +246,23 @@ impl OpenDevice {
         let written = written.inspect_err(|error| {
             let message = format!("Failed to write nrt memory alloc debug info to {name}: {error}");
             self.session.log(Level::Error, "dml_dump", &message);
+        });
+        written.ok()
+    }
+
+    /// Writes the chunks of a channel to a file, if there is to be one and the driver lists them; where
+    /// it is.
+    pub(crate) fn dump_chunks(&self, channel: Channel) -> Option<String> {
+        let config = &self.session.config;
+        let dump = config.dump.as_ref().filter(|_| config.oom_log)?;
+        let name = chunks_file_name(self.ndl.id(), channel, dump.unix_time_s());
+        // A driver that does not list them is no failure.
+        let chunks = self.ndl.hbm_chunks(channel).ok()?;
+        let written = dump.write(&name, &chunks_csv(&chunks));
+        let written = written.inspect_err(|error| {
+            let message = format!("Failed to write driver memory chunk info to {name}: {error}");
+            let function = "dmem_alloc_internal";
+            self.session.log(Level::Error, function, &message);
         });
         written.ok()
     }

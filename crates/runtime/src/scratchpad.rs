@@ -23,7 +23,8 @@
 //! A scratchpad belongs to a logical core and is charged to its first physical core, never to a
 //! model: one that is unloaded takes no page from the others. A page goes when its last user does.
 //!
-//! **Locks.** The pages have a sleeping lock, held while the driver is asked for more.
+//! **Locks.** The pages have a sleeping lock, held while the driver is asked for more, and not while
+//! anything is logged of that.
 
 mod plan;
 
@@ -183,7 +184,16 @@ impl Scratchpad {
         pages.largest_oversized_bytes = pages.largest_oversized_bytes.max(oversized_bytes);
         let grown = self.grow(&mut pages, needed, plan.shared_bytes, caller);
         let placed = grown.and_then(|()| place(model, &plan, caller));
-        let places = placed.inspect_err(|_| pages.trim())?;
+        let places = match placed {
+            Ok(places) => places,
+            Err(error) => {
+                pages.trim();
+                // A log may take its time, and may ask for the scratchpad.
+                drop(pages);
+                self.log_refusal(&error);
+                return Err(error);
+            }
+        };
         for page in pages.list.iter_mut().take(needed) {
             page.refs += 1;
         }
@@ -226,7 +236,7 @@ impl Scratchpad {
                         hint: Some(HINT),
                         ..AllocSpec::device(self.page_size_bytes, MemUsage::Scratchpad)
                     };
-                    self.allocator.allocate(&page, caller)?
+                    self.allocator.allocate_unlogged(&page, caller)?
                 }
             };
             if !memory.pa().get().is_multiple_of(PAGE_SIZE_BYTES) {
@@ -237,8 +247,7 @@ impl Scratchpad {
         Ok(())
     }
 
-    /// The page below the last one. Want of memory is a ceiling: it is logged, and the model that
-    /// needs more fails.
+    /// The page below the last one. Want of memory is a ceiling, and the model that needs more fails.
     fn next_page(
         &self,
         pages: &[Page],
@@ -256,12 +265,7 @@ impl Scratchpad {
         let page =
             self.allocator
                 .allocate_scratchpad_page(self.page_size_bytes, HINT, caller, ceiling);
-        let memory = page.inspect_err(|error| {
-            if matches!(error, RuntimeError::ScratchpadCeiling { .. }) {
-                let message = format!("The contiguous scratchpad ends at {have_bytes} bytes");
-                self.log(&message, error.explanation());
-            }
-        })?;
+        let memory = page?;
         let is_below = pages.last().is_none_or(|last| {
             memory.pa().checked_add(self.page_size_bytes) == Some(last.memory.pa())
         });
@@ -296,6 +300,17 @@ impl Scratchpad {
         self.log(&message, None);
     }
 
+    /// Logs why there is no more of the scratchpad, or no private block.
+    fn log_refusal(&self, error: &RuntimeError) {
+        match error {
+            RuntimeError::ScratchpadCeiling { have_bytes, .. } => {
+                let message = format!("The contiguous scratchpad ends at {have_bytes} bytes");
+                self.log(&message, error.explanation());
+            }
+            error => self.allocator.log_refusal(error),
+        }
+    }
+
     fn log(&self, message: &str, explanation: Option<&Explanation>) {
         let session = &self.device().session;
         session.log_explained(Level::Warn, "tdrv_scratchpad_reserve", message, explanation);
@@ -320,7 +335,8 @@ fn place(
             hint: Some(HINT),
             ..AllocSpec::device(variable.size_bytes, MemUsage::ScratchpadNotShared)
         };
-        model.allocate(&spec, caller).map(ScratchPlace::Private)
+        let allocated = model.allocate_unlogged(&spec, caller);
+        allocated.map(ScratchPlace::Private)
     });
     places.collect()
 }

@@ -180,7 +180,7 @@ impl Tensor {
         if placement == Placement::Host {
             if device.ndl.profile().arch == Arch::V3 {
                 let device = device.ndl.id();
-                return Err(allocator.refuse(&spec, RuntimeError::HostTensor { device }));
+                return Err(allocator.refuse(&spec, caller, RuntimeError::HostTensor { device }));
             }
             if size_bytes > HOST_SIZE_BYTES_MAX {
                 let message = format!(

@@ -276,6 +276,7 @@ fn everything() -> Vec<Heard> {
             location: Location::Host,
             usage: MemUsage::Generic,
             hint: None,
+            site: name,
             status: NrtStatus::Resource,
         },
         Event::Freed {

@@ -189,13 +189,14 @@ told! { Event:
         "site": site.map(NameId::get),
     }
     "allocation_failed" Self::AllocationFailed {
-        size_bytes, align_bytes, location, usage, hint, status
+        size_bytes, align_bytes, location, usage, hint, site, status
     } => {
         "size_bytes": size_bytes,
         "align_bytes": align_bytes,
         "location": Text(location),
         "usage": usage.name(),
         "hint": hint.map(NameId::get),
+        "site": site.map(NameId::get),
         "status": status.name(),
     }
     "freed" Self::Freed { size_bytes, allocated_bytes, location, usage, status } => {

@@ -71,6 +71,7 @@ impl Program {
         let buffer = self.process.buffer(size_bytes);
         buffer.map_err(|_| RuntimeError::HostMemory {
             size_bytes,
+            events_file: None,
             // The program's own memory is nobody's to explain.
             explanation: None,
         })

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use glia::machine::{Machine, MachineConfig, Model};
+use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
 use glia_abi::event::{Event, Ids, Sink};
 use glia_abi::handle::{CoreId, DeviceId, Pid};
 use glia_abi::sched::Tick;
+use glia_runtime::config::{ClaimError, LogicalCore, LogicalCores, VisibleCores};
 use glia_runtime::ndl::{Device, NdlError};
 
 const DEVICE: DeviceId = DeviceId::new(0);
@@ -159,4 +161,52 @@ fn nobody_releases_what_another_has() {
         unreachable!("{refused:?}")
     };
     assert_eq!(holder, Some((core(3), Pid::new(7))));
+}
+
+/// The second process gets the first logical cores that are free in a row, whole ones; the third learns
+/// who has them.
+#[test]
+fn so_many_cores_are_the_first_that_are_free() {
+    let machine = Machine::new(MachineConfig {
+        devices: 2,
+        ..MachineConfig::new(Model::Trn2)
+    })
+    .unwrap();
+    let devices = [0, 1].map(|number| (DeviceId::new(number), Arch::V3));
+    let of_two = 2;
+    let open = |pid| device(&machine, pid);
+    let claim = |device: &Device, count| {
+        LogicalCores::claim(device, &devices, of_two, VisibleCores::First(count))
+    };
+    let places = |cores: &LogicalCores| -> Vec<_> {
+        let cores = (0..).map_while(|number| cores.get(number));
+        let place = |core: &LogicalCore| (core.device.get(), core.cores.clone());
+        cores.map(place).collect()
+    };
+    let (first, second, third) = (open(7), open(8), open(9));
+
+    // Half of logical core 1 is taken.
+    first.claim_cores(1, core(3)..=core(3)).unwrap();
+    let one = claim(&second, 1).unwrap();
+    assert_eq!(places(&one), [(0, 0..2)]);
+    let three = claim(&second, 3).unwrap();
+    assert_eq!(places(&three), [(0, 4..6), (0, 6..8), (1, 0..2)]);
+    assert_eq!(three.total(), 8);
+
+    // Cores 10 to 15 are left.
+    let refused = claim(&third, 4).unwrap_err();
+    let ClaimError::Driver(NdlError::CoresTaken { holder, .. }) = refused else {
+        unreachable!("{refused:?}")
+    };
+    assert_eq!(holder, Some((core(0), Pid::new(8))));
+    assert_eq!(places(&claim(&third, 3).unwrap()).len(), 3);
+    assert!(matches!(claim(&third, 9), Err(ClaimError::Cores(_))));
+
+    // What is named is had, or not.
+    let named = VisibleCores::Between(1, 1);
+    let taken = LogicalCores::claim(&third, &devices, of_two, named);
+    assert!(taken.is_err());
+    first.release_cores(core(3)..core(4)).unwrap();
+    let given = LogicalCores::claim(&third, &devices, of_two, named).unwrap();
+    assert_eq!(places(&given), [(0, 2..4)]);
 }

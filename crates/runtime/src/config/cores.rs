@@ -9,6 +9,7 @@ use std::ops::Range;
 use glia_abi::arch::Arch;
 use glia_abi::handle::{CoreId, DeviceId};
 
+use crate::ndl::{Device, NdlError};
 use crate::runtime::Core;
 
 /// Which logical cores of a machine a process may use.
@@ -17,8 +18,8 @@ pub enum VisibleCores {
     /// All.
     #[default]
     All,
-    /// The first ones: so many (`NEURON_RT_NUM_CORES`). The reference means the first that no other
-    /// process has; here nobody is asked ([`claim_cores`](crate::ndl::Device::claim_cores) does).
+    /// The first ones in a row that no other process has: so many, 0 for all
+    /// (`NEURON_RT_NUM_CORES`). Who does not [ask the driver](LogicalCores::claim) takes all for free.
     First(u32),
     /// Those from one to another, with both (`NEURON_RT_VISIBLE_CORES`).
     Between(u32, u32),
@@ -53,6 +54,17 @@ pub struct CoresError {
     pub last: u32,
     /// How many there are.
     pub total: u32,
+}
+
+/// The cores that are wanted cannot be had for this process alone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// There are not so many.
+    #[error(transparent)]
+    Cores(#[from] CoresError),
+    /// Another process has one of them, which is named, or the driver refuses to say.
+    #[error(transparent)]
+    Driver(#[from] NdlError),
 }
 
 /// A logical core.
@@ -107,19 +119,7 @@ impl LogicalCores {
         lnc_size: u32,
         visible: VisibleCores,
     ) -> Result<Self, CoresError> {
-        let all = devices.iter().flat_map(|&(device, arch)| {
-            let size = match arch {
-                Arch::V2 => 1,
-                Arch::V3 | Arch::V4 => lnc_size.max(1),
-            };
-            // What is left over makes none.
-            let count = arch.profile().cores / size;
-            (0..count).map(move |number| LogicalCore {
-                device,
-                cores: number * size..(number + 1) * size,
-            })
-        });
-        let all: Vec<LogicalCore> = all.collect();
+        let all = all(devices, lnc_size);
         let total = u32::try_from(all.len()).unwrap_or(u32::MAX);
         let wanted = match visible {
             VisibleCores::All | VisibleCores::First(0) => 0..total,
@@ -135,6 +135,45 @@ impl LogicalCores {
             visible: visible.to_vec(),
             total,
         })
+    }
+
+    /// Those of [`new`](Self::new), claimed in the driver for this process, so that others keep out of
+    /// them ([`claim_cores`](Device::claim_cores), which tells how long). Of
+    /// [`First`](VisibleCores::First) ones those that no process has are taken: the lowest in a row,
+    /// whole logical cores. (The reference takes "the first free"; that it takes them in a row is not
+    /// public.)
+    ///
+    /// `first` is the first of the devices, which are all of the machine's, in order.
+    ///
+    /// # Errors
+    /// [`ClaimError::Cores`] if there are fewer than wanted; [`ClaimError::Driver`] with
+    /// [`NdlError::CoresTaken`] if a process has one of them, or so many that no row is left.
+    pub fn claim(
+        first: &Device,
+        devices: &[(DeviceId, Arch)],
+        lnc_size: u32,
+        visible: VisibleCores,
+    ) -> Result<Self, ClaimError> {
+        let mut cores = Self::new(devices, lnc_size, visible)?;
+        let all = all(devices, lnc_size);
+        let is_first = matches!(visible, VisibleCores::First(count) if count > 0);
+        if !is_first {
+            claim_row(first, devices, &cores.visible)?;
+            return Ok(cores);
+        }
+        let mut refusal = None;
+        for row in all.windows(cores.len()) {
+            match claim_row(first, devices, row) {
+                Ok(()) => {
+                    cores.visible = row.to_vec();
+                    return Ok(cores);
+                }
+                Err(taken @ NdlError::CoresTaken { .. }) => refusal = refusal.or(Some(taken)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // One row at least was looked at.
+        refusal.map_or(Ok(cores), |refusal| Err(refusal.into()))
     }
 
     /// The logical core of a number; `None` if the process may not use so many.
@@ -168,6 +207,44 @@ impl LogicalCores {
         devices.dedup();
         devices
     }
+}
+
+/// All logical cores of these devices.
+fn all(devices: &[(DeviceId, Arch)], lnc_size: u32) -> Vec<LogicalCore> {
+    let all = devices.iter().flat_map(|&(device, arch)| {
+        let size = match arch {
+            Arch::V2 => 1,
+            Arch::V3 | Arch::V4 => lnc_size.max(1),
+        };
+        // What is left over makes none.
+        let count = arch.profile().cores / size;
+        (0..count).map(move |number| LogicalCore {
+            device,
+            cores: number * size..(number + 1) * size,
+        })
+    });
+    all.collect()
+}
+
+/// Claims all cores of a row of logical ones, or none. Cores that lie between them and are left over
+/// are claimed with them.
+fn claim_row(
+    by: &Device,
+    devices: &[(DeviceId, Arch)],
+    row: &[LogicalCore],
+) -> Result<(), NdlError> {
+    let (Some(first), Some(last)) = (row.first(), row.last()) else {
+        return Ok(());
+    };
+    // The driver counts the cores of all devices, one device after the other.
+    let before = |device: DeviceId| {
+        let others = devices.iter().take_while(|(other, _)| *other != device);
+        others.map(|(_, arch)| arch.profile().cores).sum::<u32>()
+    };
+    let start = before(first.device) + first.cores.start;
+    let end = before(last.device) + last.cores.end;
+    let among = CoreId::new(start)..=CoreId::new(end - 1);
+    by.claim_cores(end - start, among).map(drop)
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::usage::Category;
 
-use super::{AllocSpec, AskedAt, Dmem, List};
-use crate::dml::{Allocation, Level, LogContext, ModelId, OomReport, Site, host_failure};
+use super::{AllocSpec, Dmem, List};
+use crate::dml::{Allocation, Level, LogContext, ModelId, OomReport, host_failure};
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Request};
 use crate::ndl::{ChunkSpec, NdlError};
@@ -72,7 +72,8 @@ impl Allocator {
     }
 
     /// Takes a page of a contiguous scratchpad, which the driver places by rules of its own. Want of
-    /// memory is the `ceiling`, with its explanation, and nothing that is reported.
+    /// memory is the `ceiling`, with its explanation, and nothing that is reported. Nothing is logged:
+    /// see [`log_refusal`](Self::log_refusal).
     pub(crate) fn allocate_scratchpad_page(
         &self,
         size_bytes: u64,
@@ -96,7 +97,7 @@ impl Allocator {
                 Err(error) => Err(self.refused(&spec, &spec, channel, error)),
             }
         });
-        allocated.map_err(|error| self.refuse(&spec, error))
+        allocated.map_err(|error| self.refuse(&spec, caller, error))
     }
 
     pub(crate) fn allocate(
@@ -104,15 +105,58 @@ impl Allocator {
         spec: &AllocSpec<'_>,
         caller: Caller,
     ) -> Result<Dmem, RuntimeError> {
+        let allocated = self.allocate_unlogged(spec, caller);
+        allocated.inspect_err(|error| self.log_refusal(error))
+    }
+
+    /// The same for those who hold a lock: what is to be logged of a refusal is for
+    /// [`log_refusal`](Self::log_refusal), later.
+    pub(crate) fn allocate_unlogged(
+        &self,
+        spec: &AllocSpec<'_>,
+        caller: Caller,
+    ) -> Result<Dmem, RuntimeError> {
         let channel = self.channel(spec);
         let allocated = self.try_allocate(spec, channel, caller);
-        allocated.inspect_err(|error| self.tell_failed(spec, channel, error))
+        allocated.inspect_err(|error| self.tell_failed(spec, channel, caller, error))
     }
 
     /// Tells of an allocation that cannot be, and gives the reason back.
-    pub(crate) fn refuse(&self, spec: &AllocSpec<'_>, error: RuntimeError) -> RuntimeError {
-        self.tell_failed(spec, self.channel(spec), &error);
+    pub(crate) fn refuse(
+        &self,
+        spec: &AllocSpec<'_>,
+        caller: Caller,
+        error: RuntimeError,
+    ) -> RuntimeError {
+        self.tell_failed(spec, self.channel(spec), caller, &error);
         error
+    }
+
+    /// Logs why an allocation was refused, if that is for the log.
+    pub(crate) fn log_refusal(&self, error: &RuntimeError) {
+        let session = &self.device.session;
+        match error {
+            RuntimeError::DeviceMemory(report) => session.log_report(report),
+            RuntimeError::HostMemory {
+                size_bytes,
+                events_file,
+                explanation,
+            } => {
+                let file = events_file.as_deref();
+                let lines = |context: &LogContext| host_failure(*size_bytes, file, context);
+                session.log_lines(Level::Error, lines, explanation.as_deref());
+            }
+            RuntimeError::Exhausted {
+                source,
+                explanation,
+            } => self.complain(&source.to_string(), Some(explanation)),
+            RuntimeError::UsageRefused { usage, location } => {
+                let number = usage.index();
+                let message = format!("Invalid mem_usage_type {number} for {location}");
+                self.complain(&message, None);
+            }
+            _ => {}
+        }
     }
 
     /// The channel of an allocation.
@@ -137,12 +181,8 @@ impl Allocator {
             });
         }
         let (usage, location) = (spec.usage, spec.location);
-        let Some(category) = usage.category(location) else {
-            let number = usage.index();
-            let message = format!("Invalid mem_usage_type {number} for {location}");
-            self.complain(&message, None);
-            return Err(RuntimeError::UsageRefused { usage, location });
-        };
+        let category = usage.category(location);
+        let category = category.ok_or(RuntimeError::UsageRefused { usage, location })?;
         self.traced(spec, channel, || {
             let given = self.place(spec, channel, category)?;
             Ok(self.enter(spec, channel, given, caller))
@@ -231,8 +271,7 @@ impl Allocator {
         })
     }
 
-    /// What a refusal of the driver means: of `asked`, for the sake of `wanted`. Want is reported, and
-    /// explained.
+    /// What a refusal of the driver means: of `asked`, for the sake of `wanted`. Want is explained.
     fn refused(
         &self,
         wanted: &AllocSpec<'_>,
@@ -244,7 +283,7 @@ impl Allocator {
         match (error.errno(), asked.location) {
             (Some(Errno::ENOMEM), Location::Device) => {
                 let want = self.want(wanted, asked, channel, false);
-                let report = OomReport {
+                RuntimeError::DeviceMemory(Box::new(OomReport {
                     device: device.ndl.id(),
                     core: self.core,
                     channel,
@@ -255,33 +294,21 @@ impl Allocator {
                     lnc_size: device.lnc_size(),
                     table: device.dml.table(),
                     events_file: device.dump_events(),
+                    chunks_file: device.dump_chunks(channel),
                     explanation: device.explain_bank(want),
-                };
-                device.session.log_report(&report);
-                RuntimeError::DeviceMemory(Box::new(report))
+                }))
             }
-            (Some(Errno::ENOMEM), Location::Host) => {
-                let size_bytes = asked.size_bytes;
-                let explanation = device.explain_host(size_bytes);
-                let file = device.dump_events();
-                let lines =
-                    |context: &LogContext| host_failure(size_bytes, file.as_deref(), context);
-                let session = &device.session;
-                session.log_lines(Level::Error, lines, explanation.as_ref());
-                RuntimeError::HostMemory {
-                    size_bytes,
-                    explanation: explanation.map(Box::new),
-                }
-            }
+            (Some(Errno::ENOMEM), Location::Host) => RuntimeError::HostMemory {
+                size_bytes: asked.size_bytes,
+                explanation: device.explain_host(asked.size_bytes).map(Box::new),
+                events_file: device.dump_events(),
+            },
             // A handle is the one thing that the driver looks for and does not find.
             (Some(Errno::ENOENT), _) => match device.explain_handles() {
-                Some(explanation) => {
-                    self.complain(&error.to_string(), Some(&explanation));
-                    RuntimeError::Exhausted {
-                        source: error,
-                        explanation: Box::new(explanation),
-                    }
-                }
+                Some(explanation) => RuntimeError::Exhausted {
+                    source: error,
+                    explanation: Box::new(explanation),
+                },
                 None => error.into(),
             },
             _ => error.into(),
@@ -331,11 +358,7 @@ impl Allocator {
                 Owner::Model { id, .. } => Some(id),
             },
             hint: spec.hint.map(Arc::from),
-            site: Some(match spec.site {
-                Some(AskedAt::Named(name)) => Site::Named(name.into()),
-                Some(AskedAt::Line(number)) => Site::Line(number),
-                None => Site::Code(caller),
-            }),
+            site: Some(spec.site(caller)),
         };
         let entered = self.device.dml.enter(self.list.id, given.handle, &facts);
         let block = self.list.make(given.handle, facts, entered);

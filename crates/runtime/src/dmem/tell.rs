@@ -5,7 +5,7 @@ use glia_abi::event::{CopyPath, CopyWay, Event, Ids};
 use glia_abi::handle::Channel;
 use glia_abi::mem::Location;
 
-use super::allocator::{Allocator, Owner};
+use super::allocator::{Allocator, Caller, Owner};
 use super::block::Block;
 use super::{AllocSpec, Dmem};
 use crate::dml::Site;
@@ -72,8 +72,15 @@ impl Allocator {
         });
     }
 
-    pub(super) fn tell_failed(&self, spec: &AllocSpec<'_>, channel: Channel, error: &RuntimeError) {
+    pub(super) fn tell_failed(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        caller: Caller,
+        error: &RuntimeError,
+    ) {
         self.device.tell(|| {
+            let site = spec.site(caller).to_string();
             let ids = Ids {
                 core: Some(self.core),
                 channel: Some(channel),
@@ -85,6 +92,7 @@ impl Allocator {
                 location: spec.location,
                 usage: spec.usage,
                 hint: self.device.name(spec.hint),
+                site: self.device.name(Some(&site)),
                 status: error.status(),
             };
             (ids, event)

@@ -1,12 +1,13 @@
-//! The ring of events as a file with commas (RFC 4180), which the reference writes to `/tmp` when
-//! an allocation fails. The names of its columns are not public: these are those of the ring's
-//! fields.
+//! The ring of events and the chunks of an HBM as files with commas (RFC 4180), which the reference
+//! writes to `/tmp` when an allocation fails. The names of their columns are not public: these are
+//! those of the ring's fields, and of the driver's.
 
 use std::fmt::Write as _;
 
 use glia_abi::mem::Location;
 
 use super::events::{Action, Event};
+use crate::ndl::HbmChunk;
 
 const HEAD: &str =
     "action,mem_loc,mem_usage,tdram_channel,hint,nc_idx,size,pa,align_offset,total_mem_used\n";
@@ -40,6 +41,18 @@ pub fn events_csv(events: &[Event]) -> String {
             facts.align_offset_bytes,
             total.map_or_else(String::new, |bytes| bytes.to_string()),
         );
+    }
+    text
+}
+
+/// Chunks of an HBM as lines under a heading. `mem_type` is the number of the driver's category.
+#[must_use]
+pub fn chunks_csv(chunks: &[HbmChunk]) -> String {
+    let mut text = "pa,size,mem_type\n".to_owned();
+    for chunk in chunks {
+        let (pa, size_bytes, category) = (chunk.pa.get(), chunk.size_bytes, chunk.category.0);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{pa:#x},{size_bytes},{category}");
     }
     text
 }

@@ -1,6 +1,6 @@
-//! The files of events that are written when an allocation fails: where they go.
+//! The files of events and of chunks that are written when an allocation fails: where they go.
 //!
-//! The reference writes one to `/tmp` for each failed allocation, named by device and time. Here
+//! The reference writes them to `/tmp` for each failed allocation, named by device and time. Here
 //! whoever opens the runtime says whether there are files, and where ([`RuntimeConfig::dump`]). A
 //! file that cannot be written is a line in the log and nothing more.
 
@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use glia_abi::handle::DeviceId;
+use glia_abi::handle::{Channel, DeviceId};
 
 #[cfg(doc)]
 use crate::config::RuntimeConfig;
@@ -70,6 +70,17 @@ pub(crate) fn events_file_name(device: DeviceId, unix_time_s: u64) -> String {
     format!("nrt_mem_log_device_{}_{unix_time_s:x}.csv", device.get())
 }
 
+/// The reference's name of a file of the chunks of an HBM.
+pub(crate) fn chunks_file_name(device: DeviceId, channel: Channel, unix_time_s: u64) -> String {
+    let (device, channel) = (device.get(), channel.get());
+    format!("neuron_mem_log_device_{device}_hbm_{channel}_{unix_time_s:x}.csv")
+}
+
+/// The message that names a file of chunks (uncertain: the reference's words).
+pub(crate) fn dumped_chunks(place: &str) -> String {
+    format!("Wrote driver memory chunk info to {place}")
+}
+
 /// The message that names a file of events.
 pub(crate) fn dumped(place: &str) -> String {
     format!("Wrote nrt memory alloc debug info to {place}")
@@ -87,6 +98,10 @@ mod tests {
         assert_eq!(
             events_file_name(DeviceId::new(14), 0xa),
             "nrt_mem_log_device_14_a.csv"
+        );
+        assert_eq!(
+            chunks_file_name(DeviceId::new(14), Channel::new(3), 0xa),
+            "neuron_mem_log_device_14_hbm_3_a.csv"
         );
     }
 

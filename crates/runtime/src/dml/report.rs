@@ -5,7 +5,7 @@ use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::mem_usage::MemUsage;
 
 use super::column::Style;
-use super::dump::dumped;
+use super::dump::{dumped, dumped_chunks};
 use super::line::{Level, LogContext};
 use super::list;
 use super::size::printed;
@@ -61,14 +61,17 @@ pub struct OomReport {
     pub table: UsageTable,
     /// Where the events of the device were written; `None` if they were not.
     pub events_file: Option<String>,
+    /// Where the chunks of the channel were written, those of other processes with them; `None` if
+    /// they were not.
+    pub chunks_file: Option<String>,
     /// Why there was no room, which the reference does not say; `None` where nobody can look into the
     /// driver.
     pub explanation: Option<Explanation>,
 }
 
 impl OomReport {
-    /// The lines that the reference logs, in its order. (It writes more files than that of the
-    /// events, and has a line for each.)
+    /// The lines that the reference logs, in its order. (It writes more files than those of the
+    /// events and of the chunks, and has a line for each.)
     #[must_use]
     pub fn text(&self, profile: ReportProfile, context: &LogContext) -> String {
         self.lines(Style::short(profile), context)
@@ -90,6 +93,9 @@ impl OomReport {
         let mut text = error("dmem_alloc_internal", first);
         if let Some(place) = &self.events_file {
             text += &error("dml_dump", dumped(place));
+        }
+        if let Some(place) = &self.chunks_file {
+            text += &error("dmem_alloc_internal", dumped_chunks(place));
         }
         if profile.is_list() {
             return text + &error("log_dev_mem", self.list(profile));
@@ -199,6 +205,7 @@ mod tests {
             lnc_size: 1,
             table: sample(),
             events_file: None,
+            chunks_file: None,
             explanation: None,
         }
     }

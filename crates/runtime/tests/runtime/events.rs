@@ -12,6 +12,7 @@ use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::sched::Tick;
 use glia_abi::transport::Transport;
+use glia_runtime::dmem::AskedAt;
 use glia_runtime::tensor::{Fencing, WriteBatch, WriteOp, write_batches};
 use glia_runtime::{AllocSpec, Placement, Runtime, RuntimeConfig, Tensor};
 
@@ -270,6 +271,7 @@ fn an_allocation_that_fails_is_told_once_with_what_was_answered() {
     let (fake, heard, runtime) = opened(Arch::V3);
     let spec = AllocSpec {
         hint: Some("too much"),
+        site: Some(AskedAt::Line(7)),
         align_bytes: 4096,
         ..AllocSpec::device(1 << 60, MemUsage::Weight)
     };
@@ -279,10 +281,12 @@ fn an_allocation_that_fails_is_told_once_with_what_was_answered() {
         location,
         usage: MemUsage::Weight,
         hint: Some(NameId::new(0)),
+        site: Some(NameId::new(1)),
         status,
     };
     assert!(runtime.allocate(core(7), &spec).is_err());
     let told = heard.take();
+    assert_eq!(heard.names.lock().unwrap()[..], ["too much", "line 7"]);
     let ids = Ids {
         process: Some(PROCESS),
         core: Some(CoreId::new(7)),
@@ -323,14 +327,26 @@ fn memory_that_is_never_asked_for_is_a_failed_allocation_too() {
         ..AllocSpec::device(64, MemUsage::Tensor)
     };
     assert!(runtime.allocate(core(0), &elsewhere).is_err());
+    let mut sites = Vec::new();
     let statuses: Vec<_> = heard
         .take()
         .into_iter()
         .map(|(ids, event)| match event {
-            Event::AllocationFailed { status, .. } => (ids.channel.unwrap().get(), status),
+            Event::AllocationFailed { status, site, .. } => {
+                sites.push(site.unwrap());
+                (ids.channel.unwrap().get(), status)
+            }
             other => panic!("{other:?}"),
         })
         .collect();
+    // The lines above that asked.
+    let names = heard.names.lock().unwrap();
+    let here = sites.iter().map(|site| &names[site.get() as usize]);
+    assert!(
+        here.clone().all(|name| name.contains("events.rs:")),
+        "{names:?}"
+    );
+    assert_ne!(sites[0], sites[1]);
     assert_eq!(
         statuses,
         [(0, NrtStatus::Resource), (9, NrtStatus::Invalid)]

@@ -1,6 +1,6 @@
 //! Scratchpads: what is shared and what is private, who keeps which page, and where growth ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
@@ -8,7 +8,9 @@ use glia_abi::handle::CoreId;
 use glia_abi::ioctl::{self, feature};
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
+use glia_abi::transport::Transport;
 use glia_runtime::config::PageSize;
+use glia_runtime::dml::{Log, LogContext};
 use glia_runtime::scratchpad::{ScratchPlace, ScratchpadInfo};
 use glia_runtime::{Model, Runtime, RuntimeConfig, ScratchVariable};
 use proptest::prelude::*;
@@ -334,5 +336,64 @@ proptest! {
         drop(live);
         prop_assert_eq!(fake.chunks(false), []);
         prop_assert_eq!(fake.state().out_of_turn, 0);
+    }
+}
+
+/// A log that asks for the scratchpad whenever it is written.
+#[derive(Default)]
+struct Curious {
+    runtime: OnceLock<Weak<Runtime>>,
+    /// What was written, and how many pages there were then.
+    seen: Mutex<Vec<(String, usize)>>,
+}
+
+impl Log for Curious {
+    fn context(&self) -> LogContext {
+        LogContext {
+            time: String::new(),
+            pid: 1,
+            tid: 1,
+        }
+    }
+
+    fn write(&self, lines: &str) {
+        let runtime = self.runtime.get().and_then(Weak::upgrade);
+        let pages = runtime.map_or(0, |runtime| info(&runtime).pages.len());
+        self.seen.lock().unwrap().push((lines.to_owned(), pages));
+    }
+}
+
+#[test]
+fn the_scratchpad_can_be_asked_while_its_refusals_are_logged() {
+    for is_contiguous in [true, false] {
+        let fake = Fake::new(Arch::V3);
+        fake.state().features |= feature::CONTIGUOUS_SCRATCHPAD;
+        let log = Arc::new(Curious::default());
+        let config = RuntimeConfig {
+            contiguous_scratchpad: is_contiguous,
+            lnc_size: 2,
+            log: Some(Arc::clone(&log) as Arc<dyn Log>),
+            ..RuntimeConfig::default()
+        };
+        let transport = Arc::clone(&fake) as Arc<dyn Transport>;
+        let runtime = Arc::new(Runtime::open(transport, &[DEVICE], config).unwrap());
+        log.runtime.set(Arc::downgrade(&runtime)).unwrap();
+        let model = runtime.load_model(core(0), "m").unwrap();
+        log.seen.lock().unwrap().clear();
+
+        // Two pages of it are had, and all are given back.
+        fake.fail(ioctl::MEM_ALLOC_V2MT64, 2, Errno::ENOMEM);
+        let wanted = variables(&[(0, 2048)]);
+        assert!(model.reserve_scratchpad(&wanted).is_err());
+        let message = match is_contiguous {
+            true => "The contiguous scratchpad ends at 134217728 bytes",
+            false => "Failed to allocate DEVICE memory",
+        };
+        let seen = log.seen.lock().unwrap();
+        let [(lines, pages)] = &seen[..] else {
+            panic!("{seen:?}")
+        };
+        assert!(lines.contains(message), "{lines}");
+        assert_eq!(*pages, 0);
     }
 }
