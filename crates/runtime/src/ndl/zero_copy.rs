@@ -185,8 +185,10 @@ impl Device {
             h2t_qid: DEFAULT_QUEUE,
             ..MemBufZerocopy64Batches::default()
         };
+        let ranges = ops.iter().map(Vec::len).sum::<usize>();
+        let mut lent = Vec::with_capacity(ranges + batches.len() + 1);
         let memory = batches.into_iter().flat_map(|batch| batch.ops);
-        let mut lent: Vec<_> = memory.map(|op| op.lent).collect();
+        lent.extend(memory.map(|op| op.lent));
         lent.extend(ops.iter().map(|ops| Lent::In(ops.as_bytes())));
         lent.push(Lent::In(raw.as_bytes()));
         let word = ioctl::MEM_BUF_ZEROCOPY64_BATCHES;

@@ -87,8 +87,7 @@ pub fn write_batches(batches: &[WriteBatch<'_>], fencing: Fencing) -> Result<(),
         }
         let lent = batches.iter().map(|batch| {
             let ops = batch.ops.iter();
-            let ops = ops.map(|op| (op.offset_bytes, Lent::In(op.bytes)));
-            ops.collect::<Vec<_>>()
+            lent_ops(ops.map(|op| (op.offset_bytes, Lent::In(op.bytes))))
         });
         copy.run(lent)
     })
@@ -119,8 +118,7 @@ pub fn read_batches(
         }
         let lent = batches.iter_mut().map(|batch| {
             let ops = batch.ops.iter_mut();
-            let ops = ops.map(|op| (op.offset_bytes, Lent::Out(&mut *op.into)));
-            ops.collect::<Vec<_>>()
+            lent_ops(ops.map(|op| (op.offset_bytes, Lent::Out(&mut *op.into))))
         });
         copy.run(lent)
     })
@@ -195,20 +193,13 @@ impl BatchCopy {
         blocks.all(|(block, _)| block.device().ndl.has(feature::ZEROCOPY))
     }
 
-    /// One command for all. Ranges of 0 bytes, which the driver refuses, are left out.
-    fn run<'a>(
-        &self,
-        lent: impl Iterator<Item = Vec<(u64, Lent<'a>)>>,
-    ) -> Result<(), RuntimeError> {
+    /// One command for all.
+    fn run<'a>(&self, lent: impl Iterator<Item = Vec<LentOp<'a>>>) -> Result<(), RuntimeError> {
         let batches = self.blocks.iter().zip(lent);
         let batches = batches.map(|((block, begin_bytes), ops)| LentBatch {
             handle: block.handle(),
             offset_bytes: block.raw_offset(*begin_bytes),
-            ops: ops
-                .into_iter()
-                .filter(|(_, lent)| !is_empty(lent))
-                .map(|(offset_bytes, lent)| LentOp { offset_bytes, lent })
-                .collect(),
+            ops,
         });
         let batches: Vec<_> = batches.collect();
         let ranges = self.ranges(&batches);
@@ -259,6 +250,14 @@ impl BatchCopy {
         });
         ranges.collect()
     }
+}
+
+/// Ranges by their offsets, but for those of 0 bytes, which the driver refuses.
+fn lent_ops<'a>(ranges: impl ExactSizeIterator<Item = (u64, Lent<'a>)>) -> Vec<LentOp<'a>> {
+    let mut ops = Vec::with_capacity(ranges.len());
+    let ranges = ranges.filter(|(_, lent)| !is_empty(lent));
+    ops.extend(ranges.map(|(offset_bytes, lent)| LentOp { offset_bytes, lent }));
+    ops
 }
 
 fn is_empty(lent: &Lent<'_>) -> bool {
