@@ -75,10 +75,19 @@ impl Kept {
 }
 
 fn try_open(machine: &Machine, pid: Pid, log: &Arc<Kept>) -> Result<Runtime, RuntimeError> {
+    try_open_with(machine, pid, log, true)
+}
+
+fn try_open_with(
+    machine: &Machine,
+    pid: Pid,
+    log: &Arc<Kept>,
+    contiguous_scratchpad: bool,
+) -> Result<Runtime, RuntimeError> {
     let config = RuntimeConfig {
         process: Some(pid),
         log: Some(Arc::clone(log) as _),
-        contiguous_scratchpad: true,
+        contiguous_scratchpad,
         lnc_size: 2,
         ..RuntimeConfig::default()
     };
@@ -161,7 +170,8 @@ fn pieces_of_enough_bytes_are_fragmentation_and_the_neighbour_is_named() {
     let machine = Machine::new(small(Model::Trn2)).unwrap();
     let (runtime, neighbour) = (open(&machine, THIS), open(&machine, OTHER));
     let first = take(&runtime, 4 * MIB);
-    let foreign = neighbour.allocate(core(1), &spec(2 * MIB, 0)).unwrap();
+    // NC 0 and NC 1 are one logical core.
+    let foreign = neighbour.allocate(core(2), &spec(2 * MIB, 0)).unwrap();
     let second = take(&runtime, 4 * MIB);
     let model = runtime.load_model(core(0), "a.neff").unwrap();
     let weights = AllocSpec {
@@ -182,7 +192,7 @@ fn pieces_of_enough_bytes_are_fragmentation_and_the_neighbour_is_named() {
     };
     assert_eq!(
         (block.owner, block.core),
-        (Owner::Other(OTHER), CoreId::new(1))
+        (Owner::Other(OTHER), CoreId::new(2))
     );
     assert_eq!(
         (block.span.start(), block.allocation.is_none()),
@@ -323,7 +333,7 @@ fn a_block_at_the_place_of_the_next_scratchpad_page_is_named() {
         message.contains("WARN  TDRV:tdrv_scratchpad_reserve"),
         "{message}"
     );
-    assert!(message.contains("Why: the next page of the contiguous scratchpad"));
+    assert!(message.contains("Why: the next 192.000MB of the contiguous scratchpad"));
     drop(blocks);
     reserve(&runtime, 192).unwrap();
 }
@@ -355,6 +365,167 @@ fn of_scratchpad_pages_freed_out_of_order_the_one_at_the_next_place_is_to_be_fre
     device.free(second).unwrap();
     reserve(&runtime, 64).unwrap();
     device.free(third).unwrap();
+}
+
+/// A machine whose HBMs have 3,604 MiB in their main pools, room for seven pages of 512 MiB, and a
+/// process that may have a scratchpad.
+fn with_scratchpad(contiguous_scratchpad: bool) -> (Machine, Runtime, Arc<Kept>) {
+    let machine = Machine::new(MachineConfig {
+        scale: Scale::RegionSize {
+            size_bytes: 4096 * MIB,
+        },
+        params: ModuleParams {
+            mempool_small_pool_size: 476 * MIB,
+            ..ModuleParams::default()
+        },
+        ..MachineConfig::new(Model::Trn2)
+    });
+    let (machine, log) = (machine.unwrap(), Arc::default());
+    let runtime = try_open_with(&machine, THIS, &log, contiguous_scratchpad).unwrap();
+    (machine, runtime, log)
+}
+
+/// Reserves variables of 512 MiB at most, none of which needs a block of its own.
+fn reserve_pages(runtime: &Runtime, mib: u64) -> Result<glia_runtime::Model, RuntimeError> {
+    let model = runtime.load_model(core(0), "a.neff")?;
+    let offsets = (0..mib).step_by(512);
+    let variables = offsets.map(|offset_mib| ScratchVariable {
+        offset_bytes: offset_mib * MIB,
+        size_bytes: (mib - offset_mib).min(512) * MIB,
+    });
+    let variables: Vec<ScratchVariable> = variables.collect();
+    model.reserve_scratchpad(&variables).map(|_| model)
+}
+
+/// Where the blocks lie that are to be freed.
+fn named(error: &RuntimeError) -> Vec<glia_abi::addr::BusAddr> {
+    let opening = bank(error).opening.as_ref().unwrap();
+    opening
+        .blocks
+        .iter()
+        .map(|block| block.span.start())
+        .collect()
+}
+
+#[test]
+fn a_reservation_without_room_names_none_of_the_pages_that_it_had_got() {
+    let (_machine, runtime, log) = with_scratchpad(false);
+    // Two pages fit behind the tensors. Two more fit into 1,200 MiB, and no fewer bytes do.
+    let tensors = [300, 900, 400, 860].map(|mib| take(&runtime, mib * MIB));
+
+    let error = reserve_pages(&runtime, 2048).err().unwrap();
+
+    let found = bank(&error);
+    assert_eq!(found.cause, Cause::WrongBank);
+    assert_eq!((found.whole_blocks, found.whole_bytes), (4, 2048 * MIB));
+    assert_eq!(
+        found.holders[0].bytes,
+        2460 * MIB,
+        "what is there afterwards"
+    );
+    assert_eq!(named(&error), [tensors[0].pa(), tensors[1].pa()]);
+    let report = error.oom().unwrap();
+    assert_eq!(
+        report.table.core(CoreId::new(0)).unwrap().present.total(),
+        2460 * MIB
+    );
+    let [message] = &log.take()[..] else {
+        panic!("one message");
+    };
+    assert!(
+        message.contains("2.000GB in 4 blocks are needed"),
+        "{message}"
+    );
+    let [first, second, _third, _last] = tensors;
+    drop(first);
+    reserve_pages(&runtime, 2048).err().unwrap();
+    drop(second);
+    reserve_pages(&runtime, 2048).unwrap();
+}
+
+#[test]
+fn a_contiguous_reservation_without_room_names_all_that_lies_in_its_run() {
+    let (_machine, runtime, _) = with_scratchpad(true);
+    let low = take(&runtime, 3348 * MIB);
+    let tensors = [(); 3].map(|()| take(&runtime, 64 * MIB));
+    drop(low);
+    // The first page fits above the tensors.
+    let error = reserve(&runtime, 256).err().unwrap();
+    let found = bank(&error);
+    assert_eq!(found.cause, Cause::ScratchpadPlace);
+    assert_eq!(found.request.asked_bytes, 256 * MIB);
+    assert_eq!(named(&error), tensors.each_ref().map(Dmem::pa));
+    drop(tensors);
+    reserve(&runtime, 256).unwrap();
+}
+
+/// Models hold some of the scratchpad and tensors the rest; what a reservation that has no room names
+/// is freed, and nothing else.
+fn free_what_a_reservation_names(
+    contiguous_scratchpad: bool,
+    sizes: &[(u64, bool)],
+    held_mib: u64,
+    wanted: &[(u64, u64)],
+) {
+    let (machine, runtime, _) = with_scratchpad(contiguous_scratchpad);
+    let _held = reserve_pages(&runtime, held_mib).unwrap();
+    let mut live = BTreeMap::new();
+    let mut dead = Vec::new();
+    for &(mib, is_kept) in sizes {
+        match runtime.allocate(core(0), &spec(mib * MIB, 0)) {
+            Ok(block) if is_kept => drop(live.insert(block.pa(), block)),
+            Ok(block) => dead.push(block),
+            Err(_) => {}
+        }
+    }
+    drop(dead);
+    let variables = wanted
+        .iter()
+        .map(|&(offset_mib, size_mib)| ScratchVariable {
+            offset_bytes: offset_mib * MIB,
+            size_bytes: size_mib * MIB,
+        });
+    let variables: Vec<ScratchVariable> = variables.collect();
+    let model = runtime.load_model(core(0), "b.neff").unwrap();
+    let free_bytes = || -> u64 {
+        let pools = machine.process(THIS).insight(DEVICE).unwrap();
+        pools.channels[0]
+            .free
+            .iter()
+            .map(|hole| hole.size_bytes())
+            .sum()
+    };
+    let before = free_bytes();
+    let Err(error) = model.reserve_scratchpad(&variables) else {
+        return;
+    };
+    assert_eq!(free_bytes(), before, "nothing is left of it");
+    let found = bank(&error);
+    assert_ne!(found.cause, Cause::Passing, "{found:?}");
+    let Some(opening) = &found.opening else {
+        // Not with everything freed.
+        live.clear();
+        assert!(model.reserve_scratchpad(&variables).is_err());
+        return;
+    };
+    for block in opening.blocks.iter() {
+        live.remove(&block.span.start()).unwrap();
+    }
+    model.reserve_scratchpad(&variables).unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn freeing_what_a_reservation_names_lets_the_same_reservation_succeed(
+        contiguous in any::<bool>(),
+        sizes in proptest::collection::vec((40..700_u64, any::<bool>()), 4..24),
+        held_mib in 1..1100_u64,
+        wanted in proptest::collection::vec((0..2000_u64, 1..900_u64), 1..4),
+    ) {
+        free_what_a_reservation_names(contiguous, &sizes, held_mib, &wanted);
+    }
 }
 
 #[test]

@@ -157,14 +157,9 @@ impl PageSize {
         }
     }
 
-    /// The least size that is not smaller than this many bytes; `None` if there is none.
-    #[must_use]
-    pub const fn at_least(bytes: u64) -> Option<Self> {
-        match bytes.checked_next_multiple_of(Self::STEP_BYTES) {
-            Some(0) => Some(Self(Self::STEP_BYTES)),
-            Some(bytes) => Self::new(bytes),
-            None => None,
-        }
+    /// All sizes, the least first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..).map_while(|steps| Self::new(steps * Self::STEP_BYTES))
     }
 
     /// Bytes.
@@ -198,11 +193,7 @@ mod tests {
         assert_eq!(allowed, [512, 1024, 1536, 2048, 2560, 3072, 3584]);
         assert_eq!(PageSize::from_mib(u64::MAX), None);
         assert_eq!(PageSize::default().mib(), 512);
-        let least = |bytes| PageSize::at_least(bytes).map(PageSize::mib);
-        assert_eq!(least(0), Some(512));
-        assert_eq!(least((512 << 20) + 1), Some(1024));
-        assert_eq!(least(3584 << 20), Some(3584));
-        assert_eq!(least((3584 << 20) + 1), None);
-        assert_eq!(least(u64::MAX), None);
+        let all: Vec<u64> = PageSize::all().map(PageSize::mib).collect();
+        assert_eq!(all, allowed);
     }
 }

@@ -51,7 +51,7 @@ use crate::dml::{Allocation, Entered, ListId, Site};
 use crate::error::RuntimeError;
 use crate::runtime::OpenDevice;
 
-pub(crate) use allocator::{Allocator, Caller, Owner};
+pub(crate) use allocator::{Allocator, Caller, Owner, Refusal, Whole};
 pub(crate) use block::{Block, UsedBlock, fill_mapping};
 pub use gc::GcList;
 

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Nothing in it is a guess. The holes are those of the driver's pools, copied at one moment under
-//! their lock, right after the refusal; places are judged by the driver's own rules; the set to free
-//! is the least that there is, not a good one. What nobody knows is said to be unknown: of blocks of
+//! their lock, right after the refusal and once what was taken in vain is given back; places are
+//! judged by the driver's own rules; the set to free is the least that there is, not a good one (and
+//! where that is not known, it says so: [`Opening::is_least`]). What nobody knows is said to be unknown: of blocks of
 //! other processes the driver knows owner, core, size and category, and neither usage nor name.
 //!
 //! The moment of the look is not that of the refusal: if other threads or processes free memory in
@@ -26,7 +27,8 @@
 //! | `blocks` | what must be freed, put together as it is looked at |
 //! | `holes` | pools as a request sees them |
 //! | `evict` | the least set to free |
-//! | `scratchpad` | the place of the contiguous scratchpad's next page |
+//! | `whole` | the same where several blocks have to be had together |
+//! | `scratchpad` | the place of the contiguous scratchpad's next pages |
 //! | `tables` | host memory, handles, attach slots |
 //! | `text` | the words |
 //!
@@ -47,11 +49,12 @@ mod tables;
 )]
 mod tests;
 mod text;
+mod whole;
 
 use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
 use glia_abi::insight::PoolSnapshot;
 
-pub use bank::{BankExplanation, BankRoom, Holder, Opening, PoolRoom, Request};
+pub use bank::{BankExplanation, BankRoom, Holder, Opening, Piece, PoolRoom, Request};
 pub(crate) use blocks::Own;
 pub use blocks::{Block, Blocks, Owner};
 pub use cause::Cause;

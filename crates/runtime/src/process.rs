@@ -6,6 +6,8 @@
 //! | initialised | goes on |
 //! | a forked child | [`RuntimeError::WrongState`] |
 //! | closed | [`RuntimeError::Closed`] |
+//!
+//! Tensors and models that are left of a runtime answer as the table says, too.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,7 +40,8 @@ impl Process {
     ///
     /// # Errors
     /// [`RuntimeError::WrongState`] if it is initialised, or the process is a child of one where it
-    /// was; [`RuntimeError::Closed`]; whatever `open` answers, and then it is not initialised.
+    /// was; [`RuntimeError::Closed`], also if it is closed meanwhile; whatever `open` answers, and
+    /// then it is not initialised.
     pub fn init(
         &self,
         open: impl FnOnce() -> Result<Runtime, RuntimeError>,
@@ -55,6 +58,16 @@ impl Process {
         drop(state);
         let opened = open();
         let mut state = self.state();
+        let left = match &*state {
+            State::Child => Err(RuntimeError::WrongState),
+            State::Closed => Err(RuntimeError::Closed),
+            State::Start | State::Opening | State::Init(_) => Ok(()),
+        };
+        if let Err(error) = left {
+            // It was left while the devices were being opened, and stays so.
+            drop(state);
+            return opened.and(Err(error));
+        }
         match opened {
             Ok(runtime) => {
                 let runtime = Arc::new(runtime);
@@ -82,10 +95,11 @@ impl Process {
     }
 
     /// Says that this process is a fork of the one that initialised the runtime: the devices are
-    /// not its own.
+    /// not its own. What is left of the runtime answers [`RuntimeError::WrongState`].
     pub fn forked(&self) {
-        let before = self.leave(State::Child);
-        drop(before);
+        if let Some(runtime) = self.leave(State::Child) {
+            runtime.forked();
+        }
     }
 
     /// Closes the runtime (`nrt_close`). What is left of it answers [`RuntimeError::Closed`].
@@ -95,10 +109,10 @@ impl Process {
         }
     }
 
-    /// Goes from initialised to another state; the runtime, if it was.
+    /// Goes from initialised, or on the way there, to another state; the runtime, if it was.
     fn leave(&self, next: State) -> Option<Arc<Runtime>> {
         let mut state = self.state();
-        if !matches!(*state, State::Init(_)) {
+        if !matches!(*state, State::Opening | State::Init(_)) {
             return None;
         }
         match std::mem::replace(&mut *state, next) {

@@ -11,7 +11,7 @@
 //! an allocation that outlives the runtime is named in the log.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use glia_abi::arch::Arch;
@@ -44,12 +44,17 @@ pub struct Core {
     pub core: CoreId,
 }
 
+// What has become of a runtime: of two fates the larger one.
+const OPEN: u8 = 0;
+const FORKED: u8 = 1;
+const CLOSED: u8 = 2;
+
 /// What all devices of a process share.
 pub(crate) struct Session {
     config: RuntimeConfig,
     transport: Arc<dyn Transport>,
-    /// Whether the runtime was closed: what is left of it answers so.
-    is_closed: AtomicBool,
+    /// What has become of the runtime: what is left of it answers so.
+    fate: AtomicU8,
     next_storage: AtomicU64,
     /// Whether the sink wants to hear anything.
     is_heard: bool,
@@ -68,11 +73,12 @@ impl Session {
         self.transport.sched()
     }
 
-    /// Lets calls through as long as the runtime is not closed.
+    /// Lets calls through as long as the runtime is open, in the process that opened it.
     pub(crate) fn gate(&self) -> Result<(), RuntimeError> {
-        match self.is_closed.load(Ordering::Acquire) {
-            true => Err(RuntimeError::Closed),
-            false => Ok(()),
+        match self.fate.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            FORKED => Err(RuntimeError::WrongState),
+            _ => Err(RuntimeError::Closed),
         }
     }
 
@@ -323,7 +329,7 @@ impl Runtime {
             is_heard: config.sink.detail() > Detail::Nothing,
             config,
             transport: Arc::clone(&transport),
-            is_closed: AtomicBool::new(false),
+            fate: AtomicU8::new(OPEN),
             next_storage: AtomicU64::new(0),
             driver_aligns: AtomicBool::new(true),
             next_model: AtomicU32::new(ModelId::FIRST.0),
@@ -359,7 +365,13 @@ impl Runtime {
     /// Closes it: from now on every call of it and of its tensors answers
     /// [`RuntimeError::Closed`]. Memory goes back as it is dropped.
     pub fn close(&self) {
-        self.session.is_closed.store(true, Ordering::Release);
+        self.session.fate.fetch_max(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Says that this process is a fork of the one that opened it: from now on every call of it, of
+    /// its tensors and of its models answers [`RuntimeError::WrongState`], and reaches no driver.
+    pub(crate) fn forked(&self) {
+        self.session.fate.fetch_max(FORKED, Ordering::AcqRel);
     }
 
     /// Bytes in use on the logical core that a core belongs to, and the most that can be

@@ -36,10 +36,10 @@ use glia_abi::arch::Arch;
 use glia_abi::handle::CoreId;
 use glia_abi::ioctl::feature;
 use glia_abi::mem_usage::MemUsage;
-use glia_abi::sched::SleepLock;
+use glia_abi::sched::{SleepGuard, SleepLock};
 
 use crate::config::PageSize;
-use crate::dmem::{AllocSpec, Allocator, Caller, Dmem, Owner};
+use crate::dmem::{AllocSpec, Allocator, Caller, Dmem, Owner, Refusal, Whole};
 use crate::dml::Level;
 use crate::error::RuntimeError;
 use crate::explanation::Explanation;
@@ -103,10 +103,11 @@ pub(crate) struct Scratchpad {
     pages: SleepLock<Pages>,
 }
 
-#[derive(Default)]
 struct Pages {
     list: Vec<Page>,
     largest_oversized_bytes: u64,
+    /// Page sizes with which nothing would have been private so far, the least first.
+    sizes: Vec<PageSize>,
 }
 
 struct Page {
@@ -129,13 +130,18 @@ impl Scratchpad {
         let is_contiguous = config.contiguous_scratchpad
             && device.ndl.has(feature::CONTIGUOUS_SCRATCHPAD)
             && (arch == Arch::V2 || device.lnc_size() > 1);
+        let pages = Pages {
+            list: Vec::new(),
+            largest_oversized_bytes: 0,
+            sizes: PageSize::all().collect(),
+        };
         Self {
             is_contiguous,
             page_size_bytes: match is_contiguous {
                 true => CONTIGUOUS_PAGE_BYTES,
                 false => config.scratchpad_page.bytes(),
             },
-            pages: SleepLock::new(Pages::default(), device.ndl.sched()),
+            pages: SleepLock::new(pages, device.ndl.sched()),
             allocator: Allocator::new(device, core, Owner::Core),
         }
     }
@@ -182,24 +188,20 @@ impl Scratchpad {
         let mut pages = self.pages.lock(self.device().ndl.sched());
         let oversized_bytes = plan.largest_oversized_bytes();
         pages.largest_oversized_bytes = pages.largest_oversized_bytes.max(oversized_bytes);
-        let grown = self.grow(&mut pages, needed, plan.shared_bytes, caller);
+        let Pages { sizes, .. } = &mut *pages;
+        sizes.retain(|size| plan.fits_pages_of(size.bytes()));
+        let grown = self.grow(&mut pages, needed, caller);
         let placed = grown.and_then(|()| place(model, &plan, caller));
         let places = match placed {
             Ok(places) => places,
-            Err(error) => {
-                pages.trim();
-                // A log may take its time, and may ask for the scratchpad.
-                drop(pages);
-                self.log_refusal(&error);
-                return Err(error);
-            }
+            Err(failure) => return Err(self.fail(pages, needed, failure, (model, &plan), caller)),
         };
         for page in pages.list.iter_mut().take(needed) {
             page.refs += 1;
         }
-        let largest_bytes = pages.largest_oversized_bytes;
+        let (largest_bytes, size) = (pages.largest_oversized_bytes, pages.sizes.first().copied());
         drop(pages);
-        self.advise(&plan, largest_bytes);
+        self.advise(&plan, largest_bytes, size);
         let reservation = Reservation {
             scratchpad: Arc::clone(self),
             pages: needed,
@@ -220,95 +222,115 @@ impl Scratchpad {
     }
 
     /// Takes pages until there are as many as needed. On failure it leaves those that it has got.
-    fn grow(
-        &self,
-        pages: &mut Pages,
-        needed: usize,
-        need_bytes: u64,
-        caller: Caller,
-    ) -> Result<(), RuntimeError> {
+    fn grow(&self, pages: &mut Pages, needed: usize, caller: Caller) -> Result<(), Failure> {
         while pages.list.len() < needed {
-            let memory = match self.is_contiguous {
-                true => self.next_page(&pages.list, need_bytes, caller)?,
-                false => {
-                    let page = AllocSpec {
-                        align_bytes: PAGE_ALIGN_BYTES,
-                        hint: Some(HINT),
-                        ..AllocSpec::device(self.page_size_bytes, MemUsage::Scratchpad)
-                    };
-                    self.allocator.allocate_unlogged(&page, caller)?
-                }
+            let spec = self.page_spec();
+            let page = match self.is_contiguous {
+                true => self.allocator.try_allocate_page(&spec, caller),
+                false => self.allocator.try_allocate(&spec, caller),
             };
-            if !memory.pa().get().is_multiple_of(PAGE_SIZE_BYTES) {
-                return Err(self.misplaced(&memory));
+            let memory = page.map_err(Failure::Page)?;
+            let is_below = |last: &Page| {
+                memory.pa().checked_add(self.page_size_bytes) == Some(last.memory.pa())
+            };
+            let is_placed = match self.is_contiguous {
+                true => pages.list.last().is_none_or(is_below),
+                false => true,
+            };
+            if !is_placed || !memory.pa().get().is_multiple_of(PAGE_SIZE_BYTES) {
+                return Err(Failure::Misplaced(memory.pa()));
             }
             pages.list.push(Page { memory, refs: 0 });
         }
         Ok(())
     }
 
-    /// The page below the last one. Want of memory is a ceiling, and the model that needs more fails.
-    fn next_page(
+    /// What is asked for as a page.
+    fn page_spec(&self) -> AllocSpec<'static> {
+        AllocSpec {
+            align_bytes: match self.is_contiguous {
+                true => 0,
+                false => PAGE_ALIGN_BYTES,
+            },
+            hint: Some(HINT),
+            ..AllocSpec::device(self.page_size_bytes, MemUsage::Scratchpad)
+        }
+    }
+
+    /// Gives back what a reservation has got that cannot be had whole, and tells why it cannot.
+    /// Pages first: an explanation is about what the caller finds.
+    fn fail(
         &self,
-        pages: &[Page],
-        need_bytes: u64,
+        mut pages: SleepGuard<'_, Pages>,
+        needed: usize,
+        failure: Failure,
+        (model, plan): (&Allocator, &Plan),
         caller: Caller,
-    ) -> Result<Dmem, RuntimeError> {
-        let have_bytes = self.page_size_bytes * pages.len() as u64;
-        let ceiling = |explanation| RuntimeError::ScratchpadCeiling {
-            device: self.device().ndl.id(),
-            core: self.allocator.core(),
-            need_bytes,
-            have_bytes,
-            explanation,
+    ) -> RuntimeError {
+        let reached_bytes = self.page_size_bytes * pages.list.len() as u64;
+        pages.trim();
+        // Others may need more pages than this one.
+        let missing = needed.saturating_sub(pages.list.len()) as u64;
+        let kept = pages.list.iter().map(|page| page.memory.pa());
+        let mut whole = Whole {
+            pieces: Vec::new(),
+            kept: kept.collect(),
         };
-        let page =
-            self.allocator
-                .allocate_scratchpad_page(self.page_size_bytes, HINT, caller, ceiling);
-        let memory = page?;
-        let is_below = pages.last().is_none_or(|last| {
-            memory.pa().checked_add(self.page_size_bytes) == Some(last.memory.pa())
-        });
-        match is_below {
-            true => Ok(memory),
-            false => Err(self.misplaced(&memory)),
+        whole.kept.sort_unstable();
+        let device = self.device().ndl.id();
+        let (allocator, spec, refusal) = match failure {
+            Failure::Misplaced(pa) => return RuntimeError::ScratchpadMisplaced { device, pa },
+            Failure::Page(refusal) if self.is_contiguous && refusal.is_want() => {
+                // A ceiling: it is logged, and the model that needs more fails.
+                let spec = AllocSpec {
+                    size_bytes: self.page_size_bytes * missing,
+                    ..self.page_spec()
+                };
+                let explanation = self.allocator.explain_pages(&spec, &whole);
+                drop(pages);
+                let message = format!("The contiguous scratchpad ends at {reached_bytes} bytes");
+                self.log(&message, explanation.as_deref());
+                let ceiling = RuntimeError::ScratchpadCeiling {
+                    device,
+                    core: self.allocator.core(),
+                    need_bytes: plan.shared_bytes,
+                    have_bytes: reached_bytes,
+                    explanation,
+                };
+                return self.allocator.tell(&self.page_spec(), caller, ceiling);
+            }
+            Failure::Page(refusal) => (&self.allocator, self.page_spec(), refusal),
+            Failure::Private(size_bytes, refusal) => (model, private_spec(size_bytes), refusal),
+        };
+        whole.pieces = plan
+            .private()
+            .map(|one| model.piece(&private_spec(one.size_bytes), 1))
+            .collect();
+        if missing > 0 {
+            let missing = self.allocator.piece(&self.page_spec(), missing);
+            whole.pieces.insert(0, missing);
         }
+        let error = allocator.explain(&spec, refusal, &whole);
+        drop(pages);
+        allocator.tell(&spec, caller, error)
     }
 
-    fn misplaced(&self, page: &Dmem) -> RuntimeError {
-        RuntimeError::ScratchpadMisplaced {
-            device: self.device().ndl.id(),
-            pa: page.pa(),
-        }
-    }
-
-    /// Says which page size would have room for what has a block of its own, in this model and in all
-    /// before.
-    fn advise(&self, plan: &Plan, largest_bytes: u64) {
+    /// Says which page size would have left nothing private, of this model and of all before. (The
+    /// reference rounds the largest of them up, which may be the size in force, or not do.)
+    fn advise(&self, plan: &Plan, largest_bytes: u64, size: Option<PageSize>) {
         let private = plan.private().count();
         if private == 0 {
             return;
         }
         let page_mib = self.page_size_bytes >> 20;
-        let advice = match PageSize::at_least(largest_bytes) {
+        let advice = match size {
             Some(size) => format!("consider NEURON_SCRATCHPAD_PAGE_SIZE={}", size.mib()),
-            None => "no page size has room for that".to_owned(),
+            None => "no page size has room for all".to_owned(),
         };
         let message = format!(
             "{private} scratchpad variables do not fit a page of {page_mib} MB; the largest has {largest_bytes} bytes: {advice}"
         );
         self.log(&message, None);
-    }
-
-    /// Logs why there is no more of the scratchpad, or no private block.
-    fn log_refusal(&self, error: &RuntimeError) {
-        match error {
-            RuntimeError::ScratchpadCeiling { have_bytes, .. } => {
-                let message = format!("The contiguous scratchpad ends at {have_bytes} bytes");
-                self.log(&message, error.explanation());
-            }
-            error => self.allocator.log_refusal(error),
-        }
     }
 
     fn log(&self, message: &str, explanation: Option<&Explanation>) {
@@ -321,22 +343,34 @@ impl Scratchpad {
     }
 }
 
+/// Why a reservation could not be had whole.
+enum Failure {
+    /// A page was refused.
+    Page(Refusal),
+    /// A private block of so many bytes was.
+    Private(u64, Refusal),
+    /// A page is where none can be.
+    Misplaced(BusAddr),
+}
+
+/// What is asked for as a private block.
+fn private_spec(size_bytes: u64) -> AllocSpec<'static> {
+    AllocSpec {
+        hint: Some(HINT),
+        ..AllocSpec::device(size_bytes, MemUsage::ScratchpadNotShared)
+    }
+}
+
 /// Private blocks for what does not fit the shared range.
-fn place(
-    model: &Allocator,
-    plan: &Plan,
-    caller: Caller,
-) -> Result<Vec<ScratchPlace>, RuntimeError> {
-    let places = plan.variables.iter().map(|(variable, is_private)| {
+fn place(model: &Allocator, plan: &Plan, caller: Caller) -> Result<Vec<ScratchPlace>, Failure> {
+    let places = plan.variables.iter().map(|&(variable, is_private)| {
         if !is_private {
             return Ok(ScratchPlace::Shared);
         }
-        let spec = AllocSpec {
-            hint: Some(HINT),
-            ..AllocSpec::device(variable.size_bytes, MemUsage::ScratchpadNotShared)
-        };
-        let allocated = model.allocate_unlogged(&spec, caller);
-        allocated.map(ScratchPlace::Private)
+        let size_bytes = variable.size_bytes;
+        let block = model.try_allocate(&private_spec(size_bytes), caller);
+        let block = block.map_err(|refusal| Failure::Private(size_bytes, refusal))?;
+        Ok(ScratchPlace::Private(block))
     });
     places.collect()
 }

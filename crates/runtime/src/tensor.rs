@@ -75,6 +75,8 @@ impl TryFrom<u32> for Placement {
     }
 }
 
+/// What a tensor without a name is called.
+const UNKNOWN_NAME: &str = "_unknown_";
 /// Host tensors are not meant to be larger; a larger one is made, with a warning.
 const HOST_SIZE_BYTES_MAX: u64 = 4 << 20;
 /// Bytes that a copy by the processor moves at a time.
@@ -180,7 +182,7 @@ impl Tensor {
         if placement == Placement::Host {
             if device.ndl.profile().arch == Arch::V3 {
                 let device = device.ndl.id();
-                return Err(allocator.refuse(&spec, caller, RuntimeError::HostTensor { device }));
+                return Err(allocator.tell(&spec, caller, RuntimeError::HostTensor { device }));
             }
             if size_bytes > HOST_SIZE_BYTES_MAX {
                 let message = format!(
@@ -255,7 +257,10 @@ impl Tensor {
     ) -> Self {
         Self {
             session: Arc::clone(session),
-            name: name.to_owned(),
+            name: match name {
+                "" => UNKNOWN_NAME.to_owned(),
+                name => name.to_owned(),
+            },
             storage,
             offset_bytes,
             size_bytes,
@@ -263,7 +268,7 @@ impl Tensor {
         }
     }
 
-    /// Its name, which may be empty.
+    /// Its name; `_unknown_` if it was given none.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

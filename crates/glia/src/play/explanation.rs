@@ -47,6 +47,8 @@ pub struct BankReport {
     pub driver_bytes: u64,
     pub driver_alignment_bytes: Option<u64>,
     pub needed_bytes: u64,
+    pub whole_blocks: u64,
+    pub whole_bytes: u64,
     pub free_bytes: u64,
     pub device_free_bytes: u64,
     pub largest_hole_bytes: u64,
@@ -85,6 +87,7 @@ pub struct PoolReport {
 )]
 pub struct OpeningReport {
     pub at: String,
+    pub is_least: bool,
     pub freed_bytes: u64,
     pub blocks_total: u64,
     pub blocks: Vec<BlockReport>,
@@ -260,6 +263,8 @@ impl BankReport {
             driver_bytes: request.driver_bytes,
             driver_alignment_bytes: alignment(request.driver_align_bytes),
             needed_bytes: bank.needed_bytes,
+            whole_blocks: bank.whole_blocks,
+            whole_bytes: bank.whole_bytes,
             free_bytes: bank.usable_bytes,
             device_free_bytes: bank.device_free_bytes,
             largest_hole_bytes: bank.largest_hole_bytes,
@@ -285,6 +290,7 @@ impl OpeningReport {
         let blocks = opening.blocks.iter().take(BLOCKS_MAX);
         Self {
             at: opening.at.to_string(),
+            is_least: opening.is_least,
             freed_bytes: opening.freed_bytes,
             blocks_total: opening.blocks.len() as u64,
             blocks: blocks

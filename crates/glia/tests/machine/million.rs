@@ -11,8 +11,10 @@ use glia_abi::arch::Arch;
 use glia_abi::chance::Chance;
 use glia_abi::fault::{FaultKind, FaultPlan, FaultRule, InternalAlloc, Trigger};
 use glia_abi::handle::{CoreId, DeviceId, Pid};
+use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
+use glia_abi::usage::Counter;
 use glia_runtime::tensor::{
     Fencing, ReadBatch, ReadOp, WriteBatch, WriteOp, read_batches, write_batches,
 };
@@ -374,21 +376,45 @@ impl Live {
     }
 }
 
-/// Every usage table has the sum of what is live, and so has each model.
-fn check_books(runtime: &Runtime, live: &[(Core, u64)], models: &[&Loaded]) {
+/// Every usage table has the sum of what is live, by usage, and so have each model and the counters.
+fn check_books(runtime: &Runtime, live: &[(Core, Location, u64)], models: &[&Loaded]) {
     for device in (0..DEVICES).map(DeviceId::new) {
         let table = runtime.usage(device).unwrap();
+        let metrics = runtime.metrics(device).unwrap();
+        let host = live.iter().filter(|(core, ..)| core.device == device);
+        let host = host.filter(|(_, location, _)| *location == Location::Host);
+        let host_bytes: u64 = host.map(|(.., bytes)| bytes).sum();
+        let tensors = counter(MemUsage::Tensor, Location::Host);
+        for counter in [tensors, Counter::HostTotal] {
+            assert_eq!(metrics.host.get(counter).present_bytes, host_bytes);
+        }
         for core in table.banks.iter().flat_map(|bank| &bank.cores) {
             let here = Core {
                 device,
                 core: core.core,
             };
-            let mine = live.iter().filter(|(core, _)| *core == here);
-            let bytes: u64 = mine.map(|(_, bytes)| bytes).sum();
+            let mine = live.iter().filter(|(core, ..)| *core == here);
+            let mine = mine.filter(|(_, location, _)| *location == Location::Device);
+            let bytes: u64 = mine.map(|(.., bytes)| bytes).sum();
             let models = models.iter().filter(|model| model.core == here);
             let owned: Vec<u64> = models.map(|model| model.bytes()).collect();
             let total = bytes + owned.iter().sum::<u64>();
             assert_eq!(core.present.total(), total, "{device} {}", core.core);
+            let weights: u64 = owned.iter().sum();
+            let counters = metrics.core(core.core).unwrap();
+            for (usage, bytes) in [(MemUsage::Tensor, bytes), (MemUsage::Weight, weights)] {
+                assert_eq!(
+                    core.present.get(usage),
+                    bytes,
+                    "{device} {} {usage}",
+                    core.core
+                );
+                let counter = counter(usage, Location::Device);
+                assert_eq!(counters.get(counter).present_bytes, bytes);
+            }
+            assert_eq!(counters.get(Counter::DeviceTotal).present_bytes, total);
+            let used_bytes = runtime.memory_stats(here).unwrap().used_bytes;
+            assert_eq!(used_bytes, total);
             let mut told: Vec<u64> = core.models.iter().map(|one| one.present.total()).collect();
             told.sort_unstable();
             let mut owned = owned;
@@ -396,6 +422,11 @@ fn check_books(runtime: &Runtime, live: &[(Core, u64)], models: &[&Loaded]) {
             assert_eq!(told, owned);
         }
     }
+}
+
+/// What the driver counts a usage under.
+fn counter(usage: MemUsage, location: Location) -> Counter {
+    usage.category(location).unwrap().counter(location)
 }
 
 impl Loaded {
@@ -500,12 +531,15 @@ fn run(model: Model, mode: SchedMode, operations: u64) {
     for ((process, runtime), (core, shared)) in (0..).zip(&runtimes).zip(shared) {
         let its: Vec<Left> = left.extract_if(.., |one| one.process == process).collect();
         let live = its.iter().flat_map(|one| &one.live);
-        let on_device = live
-            .clone()
-            .filter(|live| live.tensor.allocation_info().is_ok());
-        let on_device = on_device.map(|live| (live.core, live.bytes.len() as u64));
-        let shared_bytes = (core, shared.size_bytes());
-        let sizes: Vec<_> = on_device.chain([shared_bytes]).collect();
+        let sizes = live.clone().map(|live| {
+            let location = match live.tensor.allocation_info() {
+                Ok(_) => Location::Device,
+                Err(_) => Location::Host,
+            };
+            (live.core, location, live.bytes.len() as u64)
+        });
+        let shared_bytes = (core, Location::Device, shared.size_bytes());
+        let sizes: Vec<_> = sizes.chain([shared_bytes]).collect();
         let models: Vec<&Loaded> = its.iter().flat_map(|one| &one.models).collect();
         check_books(runtime, &sizes, &models);
         for Live { tensor, bytes, .. } in live.chain(its.iter().map(|one| &one.share)) {

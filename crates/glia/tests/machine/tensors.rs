@@ -11,6 +11,8 @@ use glia_abi::ioctl::{self, feature};
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::sched::Sched;
 use glia_abi::transport::{Lent, Mapping, OpenMode, Transport, UserBuffer};
+use glia_runtime::config::PageSize;
+use glia_runtime::dml::ReportProfile;
 use glia_runtime::ndl::{ChunkSpec, Device};
 use glia_runtime::tensor::{
     Fencing, ReadBatch, ReadOp, WriteBatch, WriteOp, read_batches, write_batches,
@@ -121,6 +123,53 @@ fn a_contiguous_scratchpad_grows_and_shrinks_by_pages_of_64_mib() {
         drop(small);
         assert_eq!(pages(), 0);
     }
+}
+
+/// The documented example of the scratchpad, all three columns: shared and private bytes in MiB.
+#[test]
+fn the_documented_example_has_what_the_document_says_with_each_kind_of_scratchpad() {
+    const A: [(u64, u64); 2] = [(0, 512), (512, 1024)];
+    const B: [(u64, u64); 2] = [(0, 100), (100, 1536)];
+    let held = |config: RuntimeConfig| {
+        let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
+        let runtime = open(&machine, 7, config);
+        let models = [A, B].map(|variables| {
+            let model = runtime.load_model(CORE, "m").unwrap();
+            let variables = variables.map(|(offset_mib, size_mib)| ScratchVariable {
+                offset_bytes: offset_mib << 20,
+                size_bytes: size_mib << 20,
+            });
+            model.reserve_scratchpad(&variables).unwrap();
+            model
+        });
+        let table = runtime.usage(CORE.device).unwrap();
+        let present = table.core(CORE.core).unwrap().present;
+        let shared = present.get(MemUsage::Scratchpad) >> 20;
+        let private = present.get(MemUsage::ScratchpadNotShared) >> 20;
+        let text = table.text(ReportProfile::Runtime2_31);
+        let info = runtime.scratchpad(CORE).unwrap();
+        drop(models);
+        ((shared, private), info.page_size_bytes >> 20, text)
+    };
+    let paged = |mib| RuntimeConfig {
+        scratchpad_page: PageSize::from_mib(mib).unwrap(),
+        ..RuntimeConfig::default()
+    };
+    let contiguous = RuntimeConfig {
+        contiguous_scratchpad: true,
+        lnc_size: 2,
+        ..RuntimeConfig::default()
+    };
+    let (small, page_mib, text) = held(paged(512));
+    assert_eq!((small, page_mib), ((2048, 2560), 512));
+    assert!(text.contains("| 2.000GB  | 2.500GB  |"), "{text}");
+    let (large, page_mib, text) = held(paged(2048));
+    assert_eq!((large, page_mib), ((2048, 0), 2048));
+    assert!(text.contains("| 2.000GB  |  0.000B  |"), "{text}");
+    // 1,636 MiB in pages of 64 MiB.
+    let (contiguous, page_mib, text) = held(contiguous);
+    assert_eq!((contiguous, page_mib), ((26 * 64, 0), 64));
+    assert!(text.contains("| 1.625GB  |  0.000B  |"), "{text}");
 }
 
 #[test]

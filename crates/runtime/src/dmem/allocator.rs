@@ -8,14 +8,13 @@ use glia_abi::errno::Errno;
 use glia_abi::event::{Event, Ids, NameId};
 use glia_abi::handle::{Channel, CoreId, McHandle};
 use glia_abi::mem::Location;
-use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::usage::Category;
 
 use super::{AllocSpec, Dmem, List};
 use crate::dml::{Allocation, Level, LogContext, ModelId, OomReport, host_failure};
 use crate::error::RuntimeError;
-use crate::explanation::{Explanation, Request};
+use crate::explanation::{Explanation, Piece, Request};
 use crate::ndl::{ChunkSpec, NdlError};
 use crate::runtime::OpenDevice;
 
@@ -52,6 +51,56 @@ struct Given {
     align_offset_bytes: u64,
 }
 
+/// An allocation that cannot be, as long as nobody was told of it.
+pub(crate) enum Refusal {
+    /// The driver gave no block of so many bytes.
+    Driver {
+        error: NdlError,
+        asked_bytes: u64,
+        asked_align_bytes: u64,
+    },
+    /// Anything else.
+    Other(RuntimeError),
+}
+
+impl Refusal {
+    /// Whether it is the driver's want of memory.
+    pub(crate) fn is_want(&self) -> bool {
+        matches!(self, Self::Driver { error, .. } if error.errno() == Some(Errno::ENOMEM))
+    }
+
+    /// Whether the driver refused the block, and not for want of memory.
+    fn is_failed_call(&self) -> bool {
+        matches!(self, Self::Driver { .. }) && !self.is_want()
+    }
+
+    /// Whether the driver gave the same answer.
+    fn is_alike(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Driver { error, .. }, Self::Driver { error: other, .. }) => error == other,
+            _ => false,
+        }
+    }
+
+    /// The status of device memory that was refused so.
+    pub(super) fn status(&self) -> NrtStatus {
+        match self {
+            Self::Other(error) => error.status(),
+            Self::Driver { .. } if self.is_want() => NrtStatus::Resource,
+            Self::Driver { .. } => NrtStatus::Failure,
+        }
+    }
+}
+
+/// What must be had together with a block for anybody to be helped; by itself nothing.
+#[derive(Default)]
+pub(crate) struct Whole {
+    /// All blocks that are wanting, in the order in which the driver is asked.
+    pub(crate) pieces: Vec<Piece>,
+    /// Blocks that are there for it, by address: to free one makes one more be wanting.
+    pub(crate) kept: Vec<BusAddr>,
+}
+
 impl Allocator {
     pub(crate) fn new(device: Arc<OpenDevice>, core: CoreId, owner: Owner) -> Self {
         let list = Arc::new(List::new(Arc::clone(&device), owner));
@@ -71,33 +120,19 @@ impl Allocator {
         self.core
     }
 
-    /// Takes a page of a contiguous scratchpad, which the driver places by rules of its own. Want of
-    /// memory is the `ceiling`, with its explanation, and nothing that is reported. Nothing is logged:
-    /// see [`log_refusal`](Self::log_refusal).
-    pub(crate) fn allocate_scratchpad_page(
+    /// Takes a page of a contiguous scratchpad, which the driver places by rules of its own. A
+    /// refusal is to be [explained](Self::explain).
+    pub(crate) fn try_allocate_page(
         &self,
-        size_bytes: u64,
-        hint: &str,
+        spec: &AllocSpec<'_>,
         caller: Caller,
-        ceiling: impl FnOnce(Option<Box<Explanation>>) -> RuntimeError,
-    ) -> Result<Dmem, RuntimeError> {
-        let spec = AllocSpec {
-            hint: Some(hint),
-            ..AllocSpec::device(size_bytes, MemUsage::Scratchpad)
-        };
-        let channel = self.channel(&spec);
+    ) -> Result<Dmem, Refusal> {
+        let channel = self.channel(spec);
         let category = Category::CONTIGUOUS_SCRATCHPAD_DEVICE;
-        let allocated = self.traced(&spec, channel, || {
-            match self.try_ask(&spec, channel, category) {
-                Ok(given) => Ok(self.enter(&spec, channel, given, caller)),
-                Err(error) if error.errno() == Some(Errno::ENOMEM) => {
-                    let want = self.want(&spec, &spec, channel, true);
-                    Err(ceiling(self.device.explain_bank(want).map(Box::new)))
-                }
-                Err(error) => Err(self.refused(&spec, &spec, channel, error)),
-            }
-        });
-        allocated.map_err(|error| self.refuse(&spec, caller, error))
+        self.traced(spec, channel, || {
+            let given = self.ask(spec, channel, category)?;
+            Ok(self.enter(spec, channel, given, caller))
+        })
     }
 
     pub(crate) fn allocate(
@@ -105,43 +140,270 @@ impl Allocator {
         spec: &AllocSpec<'_>,
         caller: Caller,
     ) -> Result<Dmem, RuntimeError> {
-        let allocated = self.allocate_unlogged(spec, caller);
-        allocated.inspect_err(|error| self.log_refusal(error))
+        let allocated = self.try_allocate(spec, caller);
+        allocated.map_err(|refusal| {
+            let error = self.explain(spec, refusal, &Whole::default());
+            self.tell(spec, caller, error)
+        })
     }
 
-    /// The same for those who hold a lock: what is to be logged of a refusal is for
-    /// [`log_refusal`](Self::log_refusal), later.
-    pub(crate) fn allocate_unlogged(
+    /// The channel of an allocation.
+    fn channel(&self, spec: &AllocSpec<'_>) -> Channel {
+        let profile = self.device.ndl.profile();
+        spec.channel.unwrap_or(profile.default_channel(self.core))
+    }
+
+    /// Allocates, and tells nobody of a refusal: that is to be [explained](Self::explain) and
+    /// [told](Self::tell).
+    pub(crate) fn try_allocate(
         &self,
         spec: &AllocSpec<'_>,
         caller: Caller,
-    ) -> Result<Dmem, RuntimeError> {
+    ) -> Result<Dmem, Refusal> {
         let channel = self.channel(spec);
-        let allocated = self.try_allocate(spec, channel, caller);
-        allocated.inspect_err(|error| self.tell_failed(spec, channel, caller, error))
+        let ndl = &self.device.ndl;
+        let channels = ndl.profile().region_bases.len();
+        if channel.index() >= channels {
+            let device = ndl.id();
+            return Err(Refusal::Other(RuntimeError::NoChannel {
+                device,
+                channel,
+                channels,
+            }));
+        }
+        let (usage, location) = (spec.usage, spec.location);
+        let Some(category) = usage.category(location) else {
+            let refused = RuntimeError::UsageRefused { usage, location };
+            return Err(Refusal::Other(refused));
+        };
+        self.traced(spec, channel, || {
+            let given = self.place(spec, channel, category)?;
+            Ok(self.enter(spec, channel, given, caller))
+        })
     }
 
-    /// Tells of an allocation that cannot be, and gives the reason back.
-    pub(crate) fn refuse(
+    /// Asks the driver for an aligned block, or finds an aligned place in a larger one.
+    fn place(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        category: Category,
+    ) -> Result<Given, Refusal> {
+        let (size_bytes, align_bytes) = (spec.size_bytes, spec.align_bytes);
+        // The driver aligns nothing on the host; to ask would only make it look too old.
+        let is_device = spec.location == Location::Device;
+        let driver_aligns = &self.device.session.driver_aligns;
+        let mut aligned = None;
+        if align_bytes == 0 || is_device && driver_aligns.load(Ordering::Relaxed) {
+            match self.ask(spec, channel, category) {
+                // Out of memory is final, so that the report can name the alignment.
+                Err(refusal) if align_bytes > 0 && refusal.is_failed_call() => {
+                    aligned = Some(refusal);
+                }
+                answer => return answer,
+            }
+        }
+        let padded_bytes = size_bytes.checked_add(align_bytes);
+        let padded_bytes = padded_bytes.ok_or(Refusal::Other(RuntimeError::TooLarge {
+            size_bytes,
+            align_bytes,
+        }))?;
+        let padded = AllocSpec {
+            size_bytes: padded_bytes,
+            align_bytes: 0,
+            ..*spec
+        };
+        let given = self.ask(&padded, channel, category);
+        if let Some(aligned) = aligned {
+            // What is refused without an alignment, too, says nothing about alignments.
+            if given.as_ref().is_err_and(|other| aligned.is_alike(other)) {
+                return Err(aligned);
+            }
+            self.align_from_now_on();
+        }
+        let given = given?;
+        Ok(Given {
+            // Never 0: a block that happens to be aligned gives away one step, as in the reference.
+            align_offset_bytes: align_bytes - given.pa.get() % align_bytes,
+            ..given
+        })
+    }
+
+    /// Remembers that the driver does not understand alignments.
+    fn align_from_now_on(&self) {
+        let session = &self.device.session;
+        if session.driver_aligns.swap(false, Ordering::Relaxed) {
+            let message =
+                "The driver refuses aligned allocations; aligning in the runtime from now on";
+            session.log(Level::Warn, "dmem_alloc_aligned", message);
+        }
+    }
+
+    /// Asks the driver for a block, as `spec` says and no more.
+    fn ask(
+        &self,
+        spec: &AllocSpec<'_>,
+        channel: Channel,
+        category: Category,
+    ) -> Result<Given, Refusal> {
+        let ndl = &self.device.ndl;
+        let given = ndl.allocate(&ChunkSpec {
+            size_bytes: spec.size_bytes,
+            align_bytes: spec.align_bytes,
+            location: spec.location,
+            channel,
+            core: self.core,
+            category,
+        });
+        let handle = given.map_err(|error| Refusal::Driver {
+            error,
+            asked_bytes: spec.size_bytes,
+            asked_align_bytes: spec.align_bytes,
+        })?;
+        let value = self.device.session.config().hbm_init_value;
+        let value = value.filter(|_| spec.location == Location::Device && spec.size_bytes > 0);
+        let filled = value.map_or(Ok(()), |value| ndl.fill(handle, 0, spec.size_bytes, value));
+        let pa = filled.and_then(|()| ndl.physical_address(handle));
+        let pa = pa.map_err(|error| {
+            // The first error is the one that tells. There was a block: whatever this wants, it is
+            // not that.
+            let _ = ndl.free(handle);
+            Refusal::Other(error.into())
+        })?;
+        Ok(Given {
+            handle,
+            pa,
+            asked_bytes: spec.size_bytes,
+            align_offset_bytes: 0,
+        })
+    }
+
+    /// What a refusal means. Want is explained by how things are at this moment, for all that had to
+    /// be had: whoever has taken something for it gives that back before.
+    pub(crate) fn explain(
+        &self,
+        spec: &AllocSpec<'_>,
+        refusal: Refusal,
+        whole: &Whole,
+    ) -> RuntimeError {
+        let (error, asked_bytes, asked_align_bytes) = match refusal {
+            Refusal::Driver {
+                error,
+                asked_bytes,
+                asked_align_bytes,
+            } => (error, asked_bytes, asked_align_bytes),
+            Refusal::Other(error) => return error,
+        };
+        let device = &self.device;
+        let channel = self.channel(spec);
+        match (error.errno(), spec.location) {
+            (Some(Errno::ENOMEM), Location::Device) => {
+                let request = self.request(spec, (asked_bytes, asked_align_bytes), whole);
+                RuntimeError::DeviceMemory(Box::new(OomReport {
+                    device: device.ndl.id(),
+                    core: self.core,
+                    channel,
+                    asked_bytes: spec.size_bytes,
+                    align_bytes: spec.align_bytes,
+                    usage: spec.usage,
+                    hint: spec.hint.map(str::to_owned),
+                    lnc_size: device.lnc_size(),
+                    table: device.dml.table(),
+                    events_file: None,
+                    chunks_file: None,
+                    explanation: device.explain_bank(request),
+                }))
+            }
+            (Some(Errno::ENOMEM), Location::Host) => RuntimeError::HostMemory {
+                size_bytes: asked_bytes,
+                explanation: device.explain_host(asked_bytes).map(Box::new),
+                events_file: None,
+            },
+            // A handle is the one thing that the driver looks for and does not find.
+            (Some(Errno::ENOENT), _) => match device.explain_handles() {
+                Some(explanation) => RuntimeError::Exhausted {
+                    source: error,
+                    explanation: Box::new(explanation),
+                },
+                None => error.into(),
+            },
+            _ => error.into(),
+        }
+    }
+
+    /// Why so many bytes below the pages of a contiguous scratchpad could not be had.
+    pub(crate) fn explain_pages(
+        &self,
+        spec: &AllocSpec<'_>,
+        whole: &Whole,
+    ) -> Option<Box<Explanation>> {
+        let request = Request {
+            is_scratchpad_page: true,
+            ..self.request(spec, (spec.size_bytes, 0), whole)
+        };
+        self.device.explain_bank(request).map(Box::new)
+    }
+
+    /// So many of what the driver would be asked for.
+    pub(crate) fn piece(&self, spec: &AllocSpec<'_>, blocks: u64) -> Piece {
+        let driver_aligns = &self.device.session.driver_aligns;
+        let (size_bytes, align_bytes) = match driver_aligns.load(Ordering::Relaxed) {
+            true => (spec.size_bytes, spec.align_bytes),
+            false => (spec.size_bytes.saturating_add(spec.align_bytes), 0),
+        };
+        Piece {
+            blocks,
+            size_bytes,
+            align_bytes,
+        }
+    }
+
+    /// What an explanation is about; what the driver was asked for is bytes and their alignment.
+    fn request(
+        &self,
+        spec: &AllocSpec<'_>,
+        (driver_bytes, driver_align_bytes): (u64, u64),
+        whole: &Whole,
+    ) -> Request {
+        Request {
+            device: self.device.ndl.id(),
+            core: self.core,
+            lnc_size: self.device.lnc_size(),
+            channel: self.channel(spec),
+            asked_bytes: spec.size_bytes,
+            align_bytes: spec.align_bytes,
+            driver_bytes,
+            driver_align_bytes,
+            usage: spec.usage,
+            hint: spec.hint.map(str::to_owned),
+            is_scratchpad_page: false,
+            whole: whole.pieces.clone(),
+            kept: whole.kept.clone(),
+        }
+    }
+
+    /// Tells of an allocation that cannot be, and gives the reason back. A log may take its time, and
+    /// may ask the runtime something: whoever holds a lock lets it go before.
+    pub(crate) fn tell(
         &self,
         spec: &AllocSpec<'_>,
         caller: Caller,
-        error: RuntimeError,
+        mut error: RuntimeError,
     ) -> RuntimeError {
-        self.tell_failed(spec, self.channel(spec), caller, &error);
-        error
-    }
-
-    /// Logs why an allocation was refused, if that is for the log.
-    pub(crate) fn log_refusal(&self, error: &RuntimeError) {
-        let session = &self.device.session;
-        match error {
-            RuntimeError::DeviceMemory(report) => session.log_report(report),
+        let device = &self.device;
+        let session = &device.session;
+        match &mut error {
+            RuntimeError::DeviceMemory(report) => {
+                report.events_file = device.dump_events();
+                report.chunks_file = device.dump_chunks(report.channel);
+                session.log_report(report);
+            }
             RuntimeError::HostMemory {
                 size_bytes,
-                events_file,
                 explanation,
+                events_file,
             } => {
+                *events_file = device.dump_events();
                 let file = events_file.as_deref();
                 let lines = |context: &LogContext| host_failure(*size_bytes, file, context);
                 session.log_lines(Level::Error, lines, explanation.as_deref());
@@ -157,184 +419,8 @@ impl Allocator {
             }
             _ => {}
         }
-    }
-
-    /// The channel of an allocation.
-    fn channel(&self, spec: &AllocSpec<'_>) -> Channel {
-        let profile = self.device.ndl.profile();
-        spec.channel.unwrap_or(profile.default_channel(self.core))
-    }
-
-    fn try_allocate(
-        &self,
-        spec: &AllocSpec<'_>,
-        channel: Channel,
-        caller: Caller,
-    ) -> Result<Dmem, RuntimeError> {
-        let ndl = &self.device.ndl;
-        let channels = ndl.profile().region_bases.len();
-        if channel.index() >= channels {
-            return Err(RuntimeError::NoChannel {
-                device: ndl.id(),
-                channel,
-                channels,
-            });
-        }
-        let (usage, location) = (spec.usage, spec.location);
-        let category = usage.category(location);
-        let category = category.ok_or(RuntimeError::UsageRefused { usage, location })?;
-        self.traced(spec, channel, || {
-            let given = self.place(spec, channel, category)?;
-            Ok(self.enter(spec, channel, given, caller))
-        })
-    }
-
-    /// Asks the driver for an aligned block, or finds an aligned place in a larger one.
-    fn place(
-        &self,
-        spec: &AllocSpec<'_>,
-        channel: Channel,
-        category: Category,
-    ) -> Result<Given, RuntimeError> {
-        let (size_bytes, align_bytes) = (spec.size_bytes, spec.align_bytes);
-        let ask = |size_bytes, align_bytes| {
-            let asked = AllocSpec {
-                size_bytes,
-                align_bytes,
-                ..*spec
-            };
-            let given = self.try_ask(&asked, channel, category);
-            given.map_err(|error| self.refused(spec, &asked, channel, error))
-        };
-        if align_bytes == 0 {
-            return ask(size_bytes, 0);
-        }
-        // The driver aligns nothing on the host; to ask would only make it look too old.
-        let is_device = spec.location == Location::Device;
-        let driver_aligns = &self.device.session.driver_aligns;
-        if is_device && driver_aligns.load(Ordering::Relaxed) {
-            let answer = ask(size_bytes, align_bytes);
-            let is_failure = matches!(&answer, Err(error) if error.status() == NrtStatus::Failure);
-            // Out of memory is final, so that the report can name the alignment.
-            if !is_failure {
-                return answer;
-            }
-            if driver_aligns.swap(false, Ordering::Relaxed) {
-                let message =
-                    "The driver refuses aligned allocations; aligning in the runtime from now on";
-                let session = &self.device.session;
-                session.log(Level::Warn, "dmem_alloc_aligned", message);
-            }
-        }
-        let padded_bytes = size_bytes.checked_add(align_bytes);
-        let padded_bytes = padded_bytes.ok_or(RuntimeError::TooLarge {
-            size_bytes,
-            align_bytes,
-        })?;
-        let given = ask(padded_bytes, 0)?;
-        Ok(Given {
-            // Never 0: a block that happens to be aligned gives away one step, as in the reference.
-            align_offset_bytes: align_bytes - given.pa.get() % align_bytes,
-            ..given
-        })
-    }
-
-    /// Asks the driver for a block, as `spec` says and no more.
-    fn try_ask(
-        &self,
-        spec: &AllocSpec<'_>,
-        channel: Channel,
-        category: Category,
-    ) -> Result<Given, NdlError> {
-        let ndl = &self.device.ndl;
-        let handle = ndl.allocate(&ChunkSpec {
-            size_bytes: spec.size_bytes,
-            align_bytes: spec.align_bytes,
-            location: spec.location,
-            channel,
-            core: self.core,
-            category,
-        })?;
-        let value = self.device.session.config().hbm_init_value;
-        let value = value.filter(|_| spec.location == Location::Device && spec.size_bytes > 0);
-        let filled = value.map_or(Ok(()), |value| ndl.fill(handle, 0, spec.size_bytes, value));
-        let pa = filled.and_then(|()| ndl.physical_address(handle));
-        let pa = pa.inspect_err(|_| {
-            // The first error is the one that tells.
-            let _ = ndl.free(handle);
-        })?;
-        Ok(Given {
-            handle,
-            pa,
-            asked_bytes: spec.size_bytes,
-            align_offset_bytes: 0,
-        })
-    }
-
-    /// What a refusal of the driver means: of `asked`, for the sake of `wanted`. Want is explained.
-    fn refused(
-        &self,
-        wanted: &AllocSpec<'_>,
-        asked: &AllocSpec<'_>,
-        channel: Channel,
-        error: NdlError,
-    ) -> RuntimeError {
-        let device = &self.device;
-        match (error.errno(), asked.location) {
-            (Some(Errno::ENOMEM), Location::Device) => {
-                let want = self.want(wanted, asked, channel, false);
-                RuntimeError::DeviceMemory(Box::new(OomReport {
-                    device: device.ndl.id(),
-                    core: self.core,
-                    channel,
-                    asked_bytes: wanted.size_bytes,
-                    align_bytes: wanted.align_bytes,
-                    usage: wanted.usage,
-                    hint: wanted.hint.map(str::to_owned),
-                    lnc_size: device.lnc_size(),
-                    table: device.dml.table(),
-                    events_file: device.dump_events(),
-                    chunks_file: device.dump_chunks(channel),
-                    explanation: device.explain_bank(want),
-                }))
-            }
-            (Some(Errno::ENOMEM), Location::Host) => RuntimeError::HostMemory {
-                size_bytes: asked.size_bytes,
-                explanation: device.explain_host(asked.size_bytes).map(Box::new),
-                events_file: device.dump_events(),
-            },
-            // A handle is the one thing that the driver looks for and does not find.
-            (Some(Errno::ENOENT), _) => match device.explain_handles() {
-                Some(explanation) => RuntimeError::Exhausted {
-                    source: error,
-                    explanation: Box::new(explanation),
-                },
-                None => error.into(),
-            },
-            _ => error.into(),
-        }
-    }
-
-    /// What an explanation is about.
-    fn want(
-        &self,
-        wanted: &AllocSpec<'_>,
-        asked: &AllocSpec<'_>,
-        channel: Channel,
-        is_scratchpad_page: bool,
-    ) -> Request {
-        Request {
-            device: self.device.ndl.id(),
-            core: self.core,
-            channel,
-            asked_bytes: wanted.size_bytes,
-            align_bytes: wanted.align_bytes,
-            driver_bytes: asked.size_bytes,
-            driver_align_bytes: asked.align_bytes,
-            usage: wanted.usage,
-            hint: wanted.hint.map(str::to_owned),
-            is_scratchpad_page,
-        }
+        self.tell_failed(spec, self.channel(spec), caller, &error);
+        error
     }
 
     fn complain(&self, message: &str, explanation: Option<&Explanation>) {

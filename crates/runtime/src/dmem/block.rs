@@ -10,7 +10,7 @@ use glia_abi::mem::Location;
 use glia_abi::transport::{Mapping, MappingError};
 
 use super::{List, copy};
-use crate::dml::{Action, Allocation, Entered, Level};
+use crate::dml::{Allocation, Entered, Level};
 use crate::error::RuntimeError;
 use crate::ndl::{NdlError, Transfer};
 use crate::runtime::OpenDevice;
@@ -105,8 +105,8 @@ impl Block {
             freed.map_err(RuntimeError::from)
         });
         if let Err(error) = &freed {
-            // It lives on, if on no list.
-            dml.record(Action::Alloc, &self.facts);
+            // It lives on, for nobody: there is no second try.
+            let _stays = dml.enter(self.list.id, self.handle, &self.facts);
             let session = &self.device().session;
             session.log(Level::Error, "dmem_free", &error.to_string());
         }

@@ -4,8 +4,9 @@ use glia_abi::addr::BusAddr;
 use glia_abi::event::{CopyPath, CopyWay, Event, Ids};
 use glia_abi::handle::Channel;
 use glia_abi::mem::Location;
+use glia_abi::nrt::NrtStatus;
 
-use super::allocator::{Allocator, Caller, Owner};
+use super::allocator::{Allocator, Caller, Owner, Refusal};
 use super::block::Block;
 use super::{AllocSpec, Dmem};
 use crate::dml::Site;
@@ -18,8 +19,8 @@ impl Allocator {
         &self,
         spec: &AllocSpec<'_>,
         channel: Channel,
-        allocate: impl FnOnce() -> Result<Dmem, RuntimeError>,
-    ) -> Result<Dmem, RuntimeError> {
+        allocate: impl FnOnce() -> Result<Dmem, Refusal>,
+    ) -> Result<Dmem, Refusal> {
         if spec.location == Location::Host {
             return allocate();
         }
@@ -31,14 +32,17 @@ impl Allocator {
             is_core_hbm: channel == device.ndl.profile().default_channel(self.core),
             is_aligned: spec.align_bytes > 0,
         };
-        let stop = |allocated: &Result<Dmem, RuntimeError>| {
+        let stop = |allocated: &Result<Dmem, Refusal>| {
             let facts = allocated.as_ref().ok().map(Dmem::facts);
             let (usage_bytes, total_bytes) = device.dml.core_bytes(self.core, spec.usage);
             AllocStop {
                 allocated_bytes: facts.map_or(0, |facts| facts.allocated_bytes),
                 pa: facts.map_or(BusAddr::new(0), |facts| facts.pa),
                 end: MemoryEnd {
-                    status: RuntimeError::status_of(allocated),
+                    status: match allocated {
+                        Ok(_) => NrtStatus::Success,
+                        Err(refusal) => refusal.status(),
+                    },
                     usage_bytes,
                     total_bytes,
                 },

@@ -102,7 +102,8 @@ impl Column {
                 Aggregate::Tensors | Aggregate::SharedScratchpad | Aggregate::ProfilerBuffers,
             ) => None,
             Self::Raw(usage) => match usage {
-                MemUsage::XtCc => None,
+                // Part of the runtime's column, in which models do own something, or not.
+                MemUsage::XtCc if style.has_xt_cc() => None,
                 _ => Self::Of(usage.aggregate())
                     .model_bytes(present, style)
                     .map(|_| present.get(usage)),
@@ -186,6 +187,25 @@ mod tests {
             runtime.bytes(&present, short(ReportProfile::Runtime2_31)),
             7
         );
+    }
+
+    #[test]
+    fn a_models_total_is_the_same_in_the_short_and_the_verbose_table() {
+        let parts: Vec<_> = MemUsage::ALL
+            .into_iter()
+            .zip((0..).map(|n| 1_u64 << n))
+            .collect();
+        let present = usages(&parts);
+        let total = |style| Column::Total.model_bytes(&present, style);
+        for profile in [ReportProfile::Sdk2_24, ReportProfile::Runtime2_31] {
+            let (short, verbose) = (Style::short(profile), Style::verbose(profile));
+            assert_eq!(total(short), total(verbose), "{profile:?}");
+        }
+        let xt_cc = Column::Raw(MemUsage::XtCc);
+        let old = Style::verbose(ReportProfile::Sdk2_24);
+        let new = Style::verbose(ReportProfile::Runtime2_31);
+        assert_eq!(xt_cc.model_bytes(&present, old), None);
+        assert_eq!(xt_cc.model_bytes(&present, new), Some(1 << 17));
     }
 
     #[test]

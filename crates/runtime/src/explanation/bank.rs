@@ -1,6 +1,7 @@
 //! Why an HBM had no room.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::BusAddr;
@@ -13,6 +14,7 @@ use super::cause::Cause;
 use super::evict::{self, Filling, Place};
 use super::holes::{Align, Bank, Fit, Pool, PoolPart, granule_bytes};
 use super::scratchpad::Pages;
+use super::whole::{self, Freed};
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub struct Request {
     pub device: DeviceId,
     /// The core that it was for.
     pub core: CoreId,
+    /// How many physical cores make a logical one.
+    pub lnc_size: u32,
     /// The HBM channel that had no room.
     pub channel: Channel,
     /// Bytes that the caller asked for.
@@ -35,16 +39,54 @@ pub struct Request {
     pub usage: MemUsage,
     /// What the caller calls it.
     pub hint: Option<String>,
-    /// Whether it is a page of the contiguous scratchpad, for which there is one place.
+    /// Whether it is the next pages of the contiguous scratchpad, for which there is one place.
     pub is_scratchpad_page: bool,
+    /// All blocks that have to be had together, in the order in which the driver is asked: what a
+    /// scratchpad reservation still needs. Empty for a block that is needed alone.
+    pub whole: Vec<Piece>,
+    /// Blocks that are not to be freed for it, since then they would be needed, too: the pages that
+    /// the scratchpad has, by address.
+    pub kept: Vec<BusAddr>,
+}
+
+/// Some blocks of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// How many.
+    pub blocks: u64,
+    /// Bytes of each that the driver is asked for.
+    pub size_bytes: u64,
+    /// The alignment that it is asked for, 0 for none.
+    pub align_bytes: u64,
+}
+
+impl Request {
+    /// The numbers of the physical cores that make the request's logical one.
+    #[must_use]
+    pub fn logical_core(&self) -> Range<u32> {
+        let size = self.lnc_size.max(1);
+        let first = self.core.get() / size * size;
+        first..first.saturating_add(size)
+    }
+
+    /// Whether this chunk may be among those to be freed: the driver keeps its own, and what has no
+    /// handle cannot be named.
+    fn may_free(&self, chunk: &ChunkFacts) -> bool {
+        chunk.owner != Pid::default()
+            && chunk.handle.is_some()
+            && self.kept.binary_search(&chunk.span.start()).is_err()
+    }
 }
 
 /// A place that would do, and what must be freed for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
-    /// Where the request would then fit. (The driver may choose a lower place, if freeing joins
-    /// holes there.)
+    /// Where the request would then fit; of several blocks, the first. (The driver may choose a lower
+    /// place for a block alone, if freeing joins holes there.)
     pub at: BusAddr,
+    /// Whether no set of fewer bytes helps. Where blocks that differ have to be had together, and
+    /// many could be freed, that is not known; then nothing of the set is spare.
+    pub is_least: bool,
     /// Bytes of all blocks.
     pub freed_bytes: u64,
     /// What must be freed, by address.
@@ -107,6 +149,10 @@ pub struct BankExplanation {
     pub cause: Cause,
     /// Bytes that the pool must find in one piece: what the driver was asked for, in whole granules.
     pub needed_bytes: u64,
+    /// How many blocks have to be had together, this one included.
+    pub whole_blocks: u64,
+    /// Bytes of all of them, in whole granules.
+    pub whole_bytes: u64,
     /// Free bytes of the pools that may serve the request.
     pub usable_bytes: u64,
     /// Free bytes of all of the device's HBM.
@@ -138,11 +184,6 @@ pub struct BankExplanation {
     pub rounded_bytes: u64,
 }
 
-/// Whether somebody can free it: the driver keeps its own, and what has no handle cannot be named.
-fn can_be_freed(chunk: &ChunkFacts) -> bool {
-    chunk.owner != Pid::default() && chunk.handle.is_some()
-}
-
 impl BankExplanation {
     /// `None` if the snapshot has no such channel.
     pub(crate) fn new(
@@ -167,7 +208,7 @@ impl BankExplanation {
         request: Request,
         own: &Own,
         cores_of: impl Fn(Channel) -> Vec<CoreId>,
-    ) -> (Self, Option<(Place, Option<Place>)>) {
+    ) -> (Self, Option<(Freed, Option<Freed>)>) {
         let channel = &snapshot.channels[here];
         let look = Look::new(snapshot, channel, &request);
         let banks: Vec<BankRoom> = snapshot
@@ -179,16 +220,18 @@ impl BankExplanation {
         let is_elsewhere = others.clone().any(|bank| bank.has_room);
         let cause = look.cause(is_elsewhere);
         let filled = look.filled();
+        let may = |chunk: &ChunkFacts| request.may_free(chunk);
         let place = match cause {
             Cause::Passing | Cause::ZeroSize => None,
-            _ => look.least(&filled, can_be_freed),
+            _ => look.least(&filled, may),
         };
         let is_own = |chunk: &ChunkFacts| own.owner(chunk) == Owner::This;
         let places = place.map(|place| {
-            let mut chunks = place.chunks.iter().filter_map(|&at| channel.chunks.get(at));
+            let chunks = place.place.chunks.iter();
+            let mut chunks = chunks.filter_map(|&at| channel.chunks.get(at));
             let own_place = match chunks.all(is_own) {
                 true => None,
-                false => look.least(&filled, |chunk| can_be_freed(chunk) && is_own(chunk)),
+                false => look.least(&filled, |chunk| may(chunk) && is_own(chunk)),
             };
             (place, own_place)
         });
@@ -205,11 +248,13 @@ impl BankExplanation {
             process: own.process,
             cause,
             needed_bytes: look.fit.size_bytes,
+            whole_blocks: look.whole.len().max(1) as u64,
+            whole_bytes: look.whole_bytes(),
             usable_bytes: look.pools().map(|pool| pool.free_bytes()).sum(),
             device_free_bytes: banks.iter().map(|bank| bank.free_bytes).sum(),
             largest_hole_bytes: look.largest_hole_bytes(),
             largest_fit_bytes: look.largest_fit_bytes(),
-            most_bytes: look.most_bytes(&filled),
+            most_bytes: look.most_bytes(&filled, may),
             pools: look.bank.pools().map(|pool| PoolRoom::new(&pool)).collect(),
             page_at: look
                 .page()
@@ -226,11 +271,12 @@ impl BankExplanation {
         (found, places)
     }
 
-    /// Bytes of the HBM that other cores than the request's hold: the neighbours' share.
+    /// Bytes of the HBM that other logical cores than the request's hold: the neighbours' share.
     #[must_use]
     pub fn neighbour_bytes(&self) -> u64 {
+        let own = self.request.logical_core();
         let is_neighbour =
-            |holder: &&Holder| holder.owner != Owner::Driver && holder.core != self.request.core;
+            |holder: &&Holder| holder.owner != Owner::Driver && !own.contains(&holder.core.get());
         let neighbours = self.holders.iter().filter(is_neighbour);
         neighbours.map(|holder| holder.bytes).sum()
     }
@@ -252,28 +298,45 @@ struct Filled<'a> {
 struct Look<'a> {
     bank: Bank<'a>,
     fit: Fit,
+    /// Everything that has to be had together, if it is more than that.
+    whole: Vec<Fit>,
     is_scratchpad_page: bool,
 }
 
 impl<'a> Look<'a> {
     fn new(snapshot: &PoolSnapshot, channel: &'a ChannelSnapshot, request: &Request) -> Self {
-        let pages_bytes = request
-            .driver_bytes
-            .checked_next_multiple_of(PAGE_SIZE_BYTES);
         let granule_bytes = granule_bytes(snapshot);
-        let needed_bytes =
-            pages_bytes.and_then(|bytes| bytes.checked_next_multiple_of(granule_bytes));
-        Self {
-            bank: Bank::new(snapshot, channel),
-            fit: Fit {
+        let fit = |size_bytes: u64, align_bytes| {
+            let pages_bytes = size_bytes.checked_next_multiple_of(PAGE_SIZE_BYTES);
+            let needed_bytes =
+                pages_bytes.and_then(|bytes| bytes.checked_next_multiple_of(granule_bytes));
+            Fit {
                 size_bytes: needed_bytes.unwrap_or(u64::MAX),
                 align: match request.is_scratchpad_page {
                     true => Align::None,
-                    false => Align::new(request.driver_align_bytes),
+                    false => Align::new(align_bytes),
                 },
-            },
+            }
+        };
+        let whole = request.whole.iter().flat_map(|piece| {
+            let fit = fit(piece.size_bytes, piece.align_bytes);
+            (0..piece.blocks).map(move |_| fit)
+        });
+        let whole: Vec<Fit> = whole.collect();
+        Self {
+            bank: Bank::new(snapshot, channel),
+            fit: fit(request.driver_bytes, request.driver_align_bytes),
+            whole: Some(whole)
+                .filter(|whole| whole.len() > 1)
+                .unwrap_or_default(),
             is_scratchpad_page: request.is_scratchpad_page,
         }
+    }
+
+    fn whole_bytes(&self) -> u64 {
+        let whole = self.whole.iter().map(|fit| fit.size_bytes);
+        let bytes = whole.fold(0, u64::saturating_add);
+        bytes.max(self.fit.size_bytes)
     }
 
     /// The pools that may serve it.
@@ -291,6 +354,7 @@ impl<'a> Look<'a> {
     fn has_room(&self) -> bool {
         match self.page() {
             Some(page) => page.has_room(),
+            None if !self.whole.is_empty() => whole::has_room(&self.bank, &self.whole),
             None => self.bank.has_room(self.fit),
         }
     }
@@ -318,12 +382,12 @@ impl<'a> Look<'a> {
             .collect()
     }
 
-    fn most_bytes(&self, filled: &[Filled<'a>]) -> Option<u64> {
+    fn most_bytes(&self, filled: &[Filled<'a>], may: impl Fn(&ChunkFacts) -> bool) -> Option<u64> {
         if self.is_scratchpad_page || matches!(self.fit.align, Align::Mask(_)) {
             return None;
         }
         let most = filled.iter().map(|Filled { pool, fillings }| {
-            evict::most_bytes(pool, fillings, self.fit.align, can_be_freed)
+            evict::most_bytes(pool, fillings, self.fit.align, &may)
         });
         most.max()
     }
@@ -335,6 +399,9 @@ impl<'a> Look<'a> {
         }
         if self.has_room() {
             return Cause::Passing;
+        }
+        if !self.whole.is_empty() {
+            return self.cause_of_whole(is_elsewhere);
         }
         let mut free = self.pools().map(|pool| pool.free_bytes());
         if free.any(|free_bytes| free_bytes >= needed_bytes) {
@@ -353,10 +420,32 @@ impl<'a> Look<'a> {
         }
     }
 
+    fn cause_of_whole(&self, is_elsewhere: bool) -> Cause {
+        let free_bytes: u64 = self.pools().map(|pool| pool.free_bytes()).sum();
+        let unaligned = self.whole.iter().map(|fit| Fit {
+            align: Align::None,
+            ..*fit
+        });
+        let unaligned: Vec<Fit> = unaligned.collect();
+        match is_elsewhere {
+            _ if whole::has_room(&self.bank, &unaligned) => Cause::Alignment,
+            _ if free_bytes >= self.whole_bytes() => Cause::Fragmentation,
+            true => Cause::WrongBank,
+            false => Cause::Capacity,
+        }
+    }
+
     /// The best place. Its chunks are told by their place in the channel's list.
-    fn least(&self, filled: &[Filled<'a>], may: impl Fn(&ChunkFacts) -> bool) -> Option<Place> {
+    fn least(&self, filled: &[Filled<'a>], may: impl Fn(&ChunkFacts) -> bool) -> Option<Freed> {
+        let least = |place| Freed {
+            place,
+            is_least: true,
+        };
         if let Some(page) = self.page() {
-            return page.in_the_way(may);
+            return page.in_the_way(may).map(least);
+        }
+        if !self.whole.is_empty() {
+            return whole::least(&self.bank, &self.whole, may);
         }
         let places = filled.iter().filter_map(|Filled { pool, fillings }| {
             let mut place = evict::least(pool, fillings, self.fit, &may)?;
@@ -365,7 +454,7 @@ impl<'a> Look<'a> {
             }
             Some(place)
         });
-        places.min_by_key(Place::cost)
+        places.min_by_key(Place::cost).map(least)
     }
 }
 
@@ -375,21 +464,22 @@ impl Opening {
         chunks: Vec<ChunkFacts>,
         births: u64,
         own: Own,
-        places: Option<(Place, Option<Place>)>,
+        places: Option<(Freed, Option<Freed>)>,
     ) -> (Option<Self>, Option<Self>) {
-        let opening = |place: Place, blocks| Self {
-            at: BusAddr::new(place.at),
-            freed_bytes: place.bytes,
+        let opening = |freed: Freed, blocks| Self {
+            at: BusAddr::new(freed.place.at),
+            is_least: freed.is_least,
+            freed_bytes: freed.place.bytes,
             blocks,
         };
         match places {
             None => (None, None),
             Some((best, None)) => {
-                let [blocks] = Blocks::sets(chunks, births, own, [&best.chunks]);
+                let [blocks] = Blocks::sets(chunks, births, own, [&best.place.chunks]);
                 (Some(opening(best, blocks)), None)
             }
             Some((best, Some(of_own))) => {
-                let sets = [&best.chunks[..], &of_own.chunks[..]];
+                let sets = [&best.place.chunks[..], &of_own.place.chunks[..]];
                 let [blocks, own_blocks] = Blocks::sets(chunks, births, own, sets);
                 (
                     Some(opening(best, blocks)),

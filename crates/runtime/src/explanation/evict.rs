@@ -14,11 +14,11 @@ use super::holes::{Align, Fit, Pool};
 
 /// What lies between the holes of a pool.
 pub(super) struct Filling {
-    start: u64,
-    end: u64,
+    pub(super) start: u64,
+    pub(super) end: u64,
     /// The chunk, by its place in the pool's list; `None` for memory that no list has: the place of
     /// a dead chunk that is still being copied, or bytes that are no granule.
-    chunk: Option<usize>,
+    pub(super) chunk: Option<usize>,
 }
 
 /// A place, and what must be freed for it.
@@ -60,13 +60,7 @@ pub(super) fn fillings(pool: &Pool<'_>) -> Vec<Filling> {
         if hole == Some(next) {
             at = holes.next().map_or(at, |hole| hole.end().get().max(at));
         } else if let Some((number, chunk)) = chunks.next() {
-            // A chunk takes whole granules.
-            let taken_bytes = chunk
-                .span
-                .size_bytes()
-                .checked_next_multiple_of(pool.granule_bytes);
-            let end = taken_bytes.and_then(|bytes| next.checked_add(bytes));
-            let end = end.unwrap_or(pool.end).max(at);
+            let end = pool.taken(chunk).1.max(at);
             fillings.push(Filling {
                 start: next,
                 end,
@@ -77,6 +71,26 @@ pub(super) fn fillings(pool: &Pool<'_>) -> Vec<Filling> {
             return fillings;
         }
     }
+}
+
+/// Up to each filling, and to the end: bytes of the chunks, and how many of them cannot be freed.
+pub(super) fn sums(
+    pool: &Pool<'_>,
+    fillings: &[Filling],
+    may: impl Fn(&ChunkFacts) -> bool,
+) -> Vec<(u64, usize)> {
+    let chunk_of = |filling: &Filling| pool.chunks.get(filling.chunk?).filter(|chunk| may(chunk));
+    let mut sums = Vec::with_capacity(fillings.len() + 1);
+    let (mut bytes, mut fixed) = (0_u64, 0_usize);
+    sums.push((bytes, fixed));
+    for filling in fillings {
+        match chunk_of(filling) {
+            Some(chunk) => bytes = bytes.saturating_add(chunk.span.size_bytes()),
+            None => fixed += 1,
+        }
+        sums.push((bytes, fixed));
+    }
+    sums
 }
 
 /// The place for which the fewest bytes must be freed, of chunks that may be; `None` if there is
@@ -90,18 +104,7 @@ pub(super) fn least(
     if fit.size_bytes == 0 {
         return None;
     }
-    let chunk_of = |filling: &Filling| pool.chunks.get(filling.chunk?).filter(|chunk| may(chunk));
-    // Bytes of the chunks before each filling, and how many of them cannot be freed.
-    let mut sums = Vec::with_capacity(fillings.len() + 1);
-    let (mut bytes, mut fixed) = (0_u64, 0_usize);
-    sums.push((bytes, fixed));
-    for filling in fillings {
-        match chunk_of(filling) {
-            Some(chunk) => bytes = bytes.saturating_add(chunk.span.size_bytes()),
-            None => fixed += 1,
-        }
-        sums.push((bytes, fixed));
-    }
+    let sums = sums(pool, fillings, may);
     let (mut low, mut high) = (0, 0);
     let mut best: Option<(u64, usize, u64, usize)> = None;
     let edges = fillings.iter().map(|filling| filling.end);

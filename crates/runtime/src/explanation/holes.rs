@@ -35,6 +35,15 @@ impl Align {
             None => Self::Mask(align_bytes),
         }
     }
+
+    /// Whether the driver takes an address for aligned.
+    pub(super) fn divides(self, at: u64) -> bool {
+        match self {
+            Self::None => true,
+            Self::To(alignment) => alignment.divides(at),
+            Self::Mask(align_bytes) => (align_bytes - 1) & at == 0,
+        }
+    }
 }
 
 /// Which part of a bank.
@@ -121,16 +130,22 @@ impl<'a> Bank<'a> {
     /// Whether the driver would give this now.
     pub(super) fn has_room(&self, fit: Fit) -> bool {
         let mut pools: Vec<Pool<'_>> = self.pools().collect();
-        if fit.size_bytes <= self.small_alloc_max_bytes {
+        if self.prefers_small(fit) {
             pools.reverse();
         }
         let found = pools.iter().find_map(|pool| pool.place(fit));
         // The driver refuses what its arithmetic has misplaced, and does not try the other pool.
-        found.is_some_and(|at| match fit.align {
-            Align::None => true,
-            Align::To(alignment) => alignment.divides(at),
-            Align::Mask(align_bytes) => (align_bytes - 1) & at == 0,
-        })
+        found.is_some_and(|at| fit.align.divides(at))
+    }
+
+    /// Whether the driver looks into the small pool first.
+    pub(super) fn prefers_small(&self, fit: Fit) -> bool {
+        fit.size_bytes <= self.small_alloc_max_bytes
+    }
+
+    /// A chunk by its place in the channel's list.
+    pub(super) fn chunk(&self, number: usize) -> Option<&'a ChunkFacts> {
+        self.channel.chunks.get(number)
     }
 
     pub(super) fn free_bytes(&self) -> u64 {
@@ -176,6 +191,15 @@ impl Pool<'_> {
 
     pub(super) fn free_bytes(&self) -> u64 {
         self.holes.iter().map(|hole| hole.size_bytes()).sum()
+    }
+
+    /// What a chunk takes, which is whole granules: from its start to its end.
+    pub(super) fn taken(&self, chunk: &ChunkFacts) -> (u64, u64) {
+        let start = chunk.span.start().get();
+        let size_bytes = chunk.span.size_bytes();
+        let taken_bytes = size_bytes.checked_next_multiple_of(self.granule_bytes);
+        let end = taken_bytes.and_then(|bytes| start.checked_add(bytes));
+        (start, end.unwrap_or(self.end))
     }
 
     /// The most bytes that one block of this alignment could have now; `None` for a mask.

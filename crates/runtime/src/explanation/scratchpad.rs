@@ -1,7 +1,7 @@
-//! The contiguous scratchpad of a bank: where its next page has to go.
+//! The contiguous scratchpad of a bank: where its next pages have to go.
 //!
 //! The driver places each page right below the ones before, by a counter of their bytes (driver
-//! 2.27). Pages freed out of order make the counter too small, and then the next page would have to
+//! 2.27), so that what a reservation lacks is one run below them, as if it were one large page. Pages freed out of order make the counter too small, and then the next page would have to
 //! be where an older one still is.
 
 use std::collections::BTreeSet;
@@ -12,16 +12,16 @@ use glia_abi::usage::Category;
 use super::evict::{Place, for_place};
 use super::holes::Pool;
 
-/// The pages of a bank, and the place of the next one.
+/// The pages of a bank, and the place of the next ones.
 pub(super) struct Pages<'a> {
     main: Pool<'a>,
     size_bytes: u64,
-    /// Where the next page has to begin; `None` if that is below the pool.
+    /// Where the next ones have to begin; `None` if that is below the pool.
     at: Option<u64>,
 }
 
 impl<'a> Pages<'a> {
-    /// In this main pool, for a page of so many bytes.
+    /// In this main pool, for pages of so many bytes together.
     pub(super) fn new(main: Pool<'a>, size_bytes: u64) -> Self {
         let live = main.chunks.iter().filter(|chunk| is_page(chunk));
         let live_bytes = live.map(|chunk| chunk.span.size_bytes()).sum();
@@ -34,7 +34,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// Where the next page has to begin.
+    /// Where the next ones have to begin.
     pub(super) fn next_at(&self) -> Option<u64> {
         self.at
     }

@@ -105,6 +105,7 @@ fn request(pages: u64, align_bytes: u64) -> Request {
     Request {
         device: DeviceId::new(0),
         core: CoreId::new(0),
+        lnc_size: 1,
         channel: Channel::new(0),
         asked_bytes: pages * PAGE_SIZE_BYTES,
         align_bytes,
@@ -113,6 +114,22 @@ fn request(pages: u64, align_bytes: u64) -> Request {
         usage: MemUsage::Tensor,
         hint: Some("kv".to_owned()),
         is_scratchpad_page: false,
+        whole: Vec::new(),
+        kept: Vec::new(),
+    }
+}
+
+/// A request for the first of several blocks: how many, pages of each, and alignment in pages.
+fn request_of(pieces: &[(u64, u64, u64)]) -> Request {
+    let whole = pieces.iter().map(|&(blocks, pages, step)| Piece {
+        blocks,
+        size_bytes: pages * PAGE_SIZE_BYTES,
+        align_bytes: step * PAGE_SIZE_BYTES,
+    });
+    let (_, pages, step) = pieces[0];
+    Request {
+        whole: whole.collect(),
+        ..request(pages, step * PAGE_SIZE_BYTES)
     }
 }
 
@@ -173,6 +190,23 @@ fn a_full_bank_wants_capacity_and_names_the_smallest_blocks_beside_each_other() 
     assert_eq!((found.usable_bytes, found.largest_hole_bytes), (4096, 4096));
     assert_eq!(found.most_bytes, Some(11 * 4096));
     assert_eq!(found.neighbour_bytes(), 3 * 4096);
+}
+
+#[test]
+fn a_neighbour_is_another_logical_core() {
+    // NC 1 has three pages. It is a neighbour of NC 0 as long as each is a logical core.
+    let main = [Chunk(4, DRIVER), Chunk(5, THIS), Chunk(3, OTHER)];
+    let of_lnc = |lnc_size| {
+        let request = Request {
+            lnc_size,
+            ..request(3, 0)
+        };
+        let found = bank(&main, &[], request);
+        let words = Explanation::Bank(Box::new(found.clone())).words();
+        (found.neighbour_bytes(), words.contains("neighbours:"))
+    };
+    assert_eq!(of_lnc(1), (3 * 4096, true));
+    assert_eq!(of_lnc(2), (0, false));
 }
 
 #[test]
@@ -331,6 +365,53 @@ fn memory_that_no_list_has_cannot_be_freed() {
     let main = [Hole(2), Gap(1), Hole(2), Chunk(3, THIS)];
     let found = bank(&main, &[], request(4, 0));
     assert_eq!(to_free(found.opening.as_ref()), Some(vec![5]));
+}
+
+#[test]
+fn several_blocks_are_explained_as_a_whole() {
+    // Three blocks of four pages: one fits.
+    let main = [
+        Chunk(1, DRIVER),
+        Hole(5),
+        Chunk(4, THIS),
+        Hole(4),
+        Chunk(6, OTHER),
+        Hole(2),
+    ];
+    let found = bank(&main, &[], request_of(&[(3, 4, 1)]));
+    assert_eq!(found.cause, Cause::Capacity);
+    assert_eq!((found.whole_blocks, found.whole_bytes), (3, 12 * 4096));
+    // Pages 1 to 12 are three places once page 6 to 9 is free.
+    assert_eq!(to_free(found.opening.as_ref()), Some(vec![6]));
+    let text = Explanation::Bank(Box::new(found)).words();
+    let why = "Why: nd 0 HBM 0 has too little free. 48.000KB in 3 blocks are needed, 44.000KB are free here: 4.000KB too few.\n  asked:        16.000KB for tensors \"kv\" on NC 0, alignment 4.000KB; one of 3 blocks that the reservation lacks, 48.000KB in all\n  to make room: free 16.000KB in 1 block, the least that helps:\n";
+    assert!(text.starts_with(why), "{text}");
+    // Two fit, and so nothing is wanting.
+    let found = bank(&main, &[], request_of(&[(2, 4, 1)]));
+    assert_eq!((found.cause, found.opening), (Cause::Passing, None));
+    // What has to be kept is not named.
+    let kept = Request {
+        kept: vec![BusAddr::new(6 * 4096)],
+        ..request_of(&[(3, 4, 1)])
+    };
+    let found = bank(&main, &[], kept);
+    assert_eq!(to_free(found.opening.as_ref()), Some(vec![14]));
+}
+
+#[test]
+fn several_blocks_may_want_alignment_or_be_in_pieces() {
+    let main = [Chunk(1, THIS), Hole(8), Chunk(1, THIS), Hole(3)];
+    let found = bank(&main, &[], request_of(&[(2, 4, 4)]));
+    assert_eq!(found.cause, Cause::Alignment);
+    let found = bank(&main, &[], request_of(&[(2, 4, 1), (1, 3, 1)]));
+    assert_eq!(found.cause, Cause::Passing);
+    let found = bank(&main, &[], request_of(&[(1, 4, 1), (1, 7, 1)]));
+    assert_eq!(found.cause, Cause::Fragmentation);
+    let text = Explanation::Bank(Box::new(found)).words();
+    assert!(
+        text.contains("44.000KB are free, in 2 holes, and the largest has 32.000KB; 44.000KB in 2 blocks are needed."),
+        "{text}"
+    );
 }
 
 fn own_block(page: u64, size_bytes: u64) -> Allocation {
@@ -703,5 +784,133 @@ proptest! {
             // There is room, or nothing helps.
             None => prop_assert!(matches!(least, None | Some(0)), "{:?}", least),
         }
+    }
+}
+
+/// Whether the driver would give all of these blocks, one after the other, if these chunks were gone.
+fn gives_all(bank: &ChannelSnapshot, gone: &[usize], blocks: &[(u64, u64)]) -> bool {
+    let pools = borders(bank);
+    let mut free = pools.map(|(from, to)| free_pages(bank, gone, from, to));
+    blocks.iter().all(|&(pages, step)| {
+        (0..2).any(|pool| {
+            let (from, to) = pools[pool];
+            let has_room = |at: &u64| {
+                let place = (*at - from) as usize..(*at - from + pages) as usize;
+                at.is_multiple_of(step)
+                    && free[pool]
+                        .get(place)
+                        .is_some_and(|free| free.iter().all(|&f| f))
+            };
+            let Some(at) = (from..to).find(has_room) else {
+                return false;
+            };
+            free[pool][(at - from) as usize..(at - from + pages) as usize].fill(false);
+            true
+        })
+    })
+}
+
+/// A bank, blocks that are wanted together, and which chunk is to be kept.
+fn judge_whole(bank: &ChannelSnapshot, pieces: &[(u64, u64, u64)], kept: usize) {
+    let kept = bank.chunks.get(kept).map(|chunk| chunk.span.start());
+    let request = Request {
+        kept: kept.into_iter().collect(),
+        ..request_of(pieces)
+    };
+    let found = explained(&snapshot(vec![bank.clone()]), request);
+    let blocks = pieces.iter();
+    let blocks: Vec<(u64, u64)> = blocks
+        .flat_map(|&(count, pages, step)| (0..count).map(move |_| (pages, step)))
+        .collect();
+
+    let has_room = gives_all(bank, &[], &blocks);
+    assert_eq!(found.cause == Cause::Passing, has_room);
+    let Some(opening) = &found.opening else {
+        // There is room, or no set helps that was found.
+        let can_go = |chunk: &ChunkFacts| chunk.owner != DRIVER && Some(chunk.span.start()) != kept;
+        let all: Vec<usize> = (0..bank.chunks.len())
+            .filter(|&n| can_go(&bank.chunks[n]))
+            .collect();
+        let is_alike = blocks.iter().all(|one| *one == blocks[0]);
+        assert!(has_room || !is_alike || !gives_all(bank, &all, &blocks));
+        return;
+    };
+    let set = numbers(bank, opening);
+    assert!(gives_all(bank, &set, &blocks), "{found:?}");
+    let bytes = |set: &[usize]| -> u64 {
+        set.iter()
+            .map(|&number| bank.chunks[number].span.size_bytes())
+            .sum()
+    };
+    assert_eq!(opening.freed_bytes, bytes(&set));
+    assert!(
+        opening
+            .blocks
+            .iter()
+            .all(|block| Some(block.span.start()) != kept)
+    );
+    if !opening.is_least {
+        for spare in &set {
+            let rest: Vec<usize> = set.iter().copied().filter(|one| one != spare).collect();
+            assert!(!gives_all(bank, &rest, &blocks), "{spare} is spare");
+        }
+        return;
+    }
+    let can_go: Vec<usize> = (0..bank.chunks.len())
+        .filter(|&n| bank.chunks[n].owner != DRIVER)
+        .filter(|&n| Some(bank.chunks[n].span.start()) != kept)
+        .collect();
+    let least = (0..1_u32 << can_go.len()).filter_map(|bits| {
+        let picked = can_go
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| bits >> bit & 1 == 1);
+        let picked: Vec<usize> = picked.map(|(_, &number)| number).collect();
+        gives_all(bank, &picked, &blocks).then_some((bytes(&picked), picked.len()))
+    });
+    assert_eq!(Some((opening.freed_bytes, set.len())), least.min());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_least_set_for_blocks_that_are_alike_is_that_which_trying_everything_finds(
+        base in 0..40_u64,
+        main in proptest::collection::vec(any_part(), 1..11),
+        small in proptest::collection::vec(any_part(), 0..4),
+        (count, pages, step_bits) in (2..6_u64, 1..6_u64, 0..3_u32),
+        kept in 0..20_usize,
+    ) {
+        let bank = channel(0, base, &joined(main), &joined(small));
+        judge_whole(&bank, &[(count, pages, 1 << step_bits)], kept);
+    }
+
+    #[test]
+    fn a_set_for_blocks_that_differ_is_the_least_where_few_can_go(
+        main in proptest::collection::vec(any_part(), 1..9),
+        small in proptest::collection::vec(any_part(), 0..3),
+        (count, pages) in (1..4_u64, 1..4_u64),
+        others in proptest::collection::vec(1..7_u64, 1..3),
+        kept in 0..20_usize,
+    ) {
+        let bank = channel(0, 0, &joined(main), &joined(small));
+        let mut pieces = vec![(count, pages, 2)];
+        pieces.extend(others.into_iter().map(|pages| (1, pages, 1)));
+        judge_whole(&bank, &pieces, kept);
+    }
+
+    #[test]
+    fn a_set_for_blocks_that_differ_is_enough_and_nothing_of_it_is_spare(
+        main in proptest::collection::vec(any_part(), 16..40),
+        (count, pages) in (1..4_u64, 1..4_u64),
+        others in proptest::collection::vec(1..9_u64, 1..3),
+    ) {
+        let bank = channel(0, 0, &joined(main), &[]);
+        let mut pieces = vec![(count, pages, 2)];
+        pieces.extend(others.into_iter().map(|pages| (1, pages, 1)));
+        let can_go = bank.chunks.iter().filter(|chunk| chunk.owner != DRIVER);
+        prop_assume!(can_go.count() > 12);
+        judge_whole(&bank, &pieces, usize::MAX);
     }
 }

@@ -122,6 +122,12 @@ impl BankExplanation {
                     printed(free(PoolPart::Small)),
                 )
             }
+            Cause::Fragmentation if self.is_of_several() => format!(
+                "{here} is fragmented. {usable} are free, in {}, and the largest has {}; {} are needed.",
+                holes_of(self.holes()),
+                printed(self.largest_hole_bytes),
+                self.all_needed(),
+            ),
             Cause::Fragmentation => {
                 let (largest, needed) = told_apart(self.largest_hole_bytes, self.needed_bytes);
                 format!(
@@ -129,6 +135,11 @@ impl BankExplanation {
                     holes_of(self.holes()),
                 )
             }
+            Cause::Alignment if self.is_of_several() => format!(
+                "{here} has too few aligned holes. {usable} are free, in {}; from aligned addresses on they have no room for {}.",
+                holes_of(self.holes()),
+                self.all_needed(),
+            ),
             Cause::Alignment => match self.largest_fit_bytes {
                 Some(fit_bytes) => format!(
                     "{here} has no aligned hole. The largest hole has {}, but from a multiple of {} on no hole has more than {}; {needed} are needed.",
@@ -143,12 +154,12 @@ impl BankExplanation {
                 ),
             },
             Cause::ScratchpadPlace => format!(
-                "the next page of the contiguous scratchpad of {here} has one place only{}, and something else is there.",
+                "the next {needed} of the contiguous scratchpad of {here} have one place only{}, and something else is there.",
                 self.page_at
                     .map_or_else(String::new, |at| format!(", {at}")),
             ),
             Cause::ScratchpadOrder => format!(
-                "pages of the contiguous scratchpad of {here} were freed out of order. The next one has to go where a page still lives{}.",
+                "pages of the contiguous scratchpad of {here} were freed out of order. The next {needed} have to go where a page still lives{}.",
                 self.page_at
                     .map_or_else(String::new, |at| format!(", at {at}")),
             ),
@@ -167,6 +178,12 @@ impl BankExplanation {
     fn too_few(&self) -> String {
         let (needed, usable) = (self.needed_bytes, self.usable_bytes);
         match self.largest_hole_bytes < usable {
+            _ if self.is_of_several() => format!(
+                "{} are needed, {} are free here: {} too few",
+                self.all_needed(),
+                printed(usable),
+                printed(self.whole_bytes.saturating_sub(usable))
+            ),
             true => format!(
                 "{} are needed in one piece; {} are free here, at most {} of it in one piece",
                 printed(needed),
@@ -180,6 +197,17 @@ impl BankExplanation {
                 printed(needed.saturating_sub(usable))
             ),
         }
+    }
+
+    /// Whether several blocks have to be had together.
+    fn is_of_several(&self) -> bool {
+        self.whole_blocks > 1
+    }
+
+    /// All that has to be had together.
+    fn all_needed(&self) -> String {
+        let blocks = blocks_of_u64(self.whole_blocks);
+        format!("{} in {blocks}", printed(self.whole_bytes))
     }
 
     /// Whether no freeing could ever make room.
@@ -212,6 +240,13 @@ impl BankExplanation {
                 printed(self.needed_bytes)
             );
         }
+        if self.is_of_several() {
+            let blocks = blocks_of_u64(self.whole_blocks);
+            words += &format!(
+                "; one of {blocks} that the reservation lacks, {} in all",
+                printed(self.whole_bytes)
+            );
+        }
         words
     }
 
@@ -232,7 +267,8 @@ impl BankExplanation {
         let order = match self.cause {
             Cause::ScratchpadOrder => ", all pages of the scratchpad",
             Cause::ScratchpadPlace => ", which is what lies at that place",
-            _ => ", the least that helps",
+            _ if opening.is_least => ", the least that helps",
+            _ => ", which is enough",
         };
         let words = format!("free {}{order}:", amount(opening));
         lines.say("to make room:", &words);
@@ -355,9 +391,11 @@ impl BankExplanation {
         lines.say("held here:", &shown.join(", "));
         let neighbour_bytes = self.neighbour_bytes();
         if neighbour_bytes > 0 {
+            let own = self.request.logical_core();
+            let own: Vec<String> = own.map(|core| format!("NC {core}")).collect();
             let words = format!(
-                "other cores than NC {} hold {} of this HBM, {}",
-                self.request.core.get(),
+                "other cores than {} hold {} of this HBM, {}",
+                own.join(" and "),
                 printed(neighbour_bytes),
                 percent(neighbour_bytes, size_bytes),
             );

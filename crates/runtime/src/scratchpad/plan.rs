@@ -11,6 +11,14 @@ pub struct ScratchVariable {
     pub size_bytes: u64,
 }
 
+impl ScratchVariable {
+    /// Whether it lies on two pages of this size.
+    fn crosses(&self, page_size_bytes: u64) -> bool {
+        let room_bytes = page_size_bytes - self.offset_bytes % page_size_bytes;
+        self.size_bytes > room_bytes
+    }
+}
+
 /// The variables of a model over pages of one size.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -32,15 +40,19 @@ impl Plan {
             let end_bytes = end_bytes.ok_or(RuntimeError::ScratchVariable(*variable))?;
             shared_bytes = end_bytes.max(shared_bytes);
         }
-        let is_private = |variable: &ScratchVariable| {
-            let room_bytes = page_size_bytes - variable.offset_bytes % page_size_bytes;
-            !is_contiguous && variable.size_bytes > room_bytes
-        };
+        let is_private =
+            |variable: &ScratchVariable| !is_contiguous && variable.crosses(page_size_bytes);
         let variables = variables.iter().map(|one| (*one, is_private(one)));
         Ok(Self {
             variables: variables.collect(),
             shared_bytes,
         })
+    }
+
+    /// Whether nothing would be private with pages of another size.
+    pub(super) fn fits_pages_of(&self, page_size_bytes: u64) -> bool {
+        let mut variables = self.variables.iter();
+        variables.all(|(variable, _)| !variable.crosses(page_size_bytes))
     }
 
     pub(super) fn private(&self) -> impl Iterator<Item = &ScratchVariable> {

@@ -10,6 +10,7 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
 use glia_abi::transport::Transport;
+use glia_abi::usage::Counter;
 use glia_runtime::dmem::GcList;
 use glia_runtime::dml::Action;
 use glia_runtime::{AllocSpec, Core, Placement, Runtime, RuntimeConfig, RuntimeError, Tensor};
@@ -261,6 +262,81 @@ fn a_driver_without_alignment_is_asked_for_more_from_then_on() {
 }
 
 #[test]
+fn what_the_driver_refuses_without_an_alignment_too_says_nothing_about_alignments() {
+    let spec = AllocSpec {
+        align_bytes: 64 << 10,
+        ..AllocSpec::device(5000, MemUsage::Tensor)
+    };
+    for errno in [Errno::ENOENT, Errno::EIO, Errno::EINVAL] {
+        let fake = Fake::new(Arch::V3);
+        let (runtime, log) = open(&fake);
+        for nth in [0, 1] {
+            fake.fail(ioctl::MEM_ALLOC_V2MT64, nth, errno);
+        }
+        let error = runtime.allocate(core(0), &spec).err().unwrap();
+        assert_eq!(
+            error.to_string(),
+            format!("nd 0: MEM_ALLOC_V2MT64 answered {errno}")
+        );
+        assert_eq!(log.take(), [""; 0]);
+        // The driver is still asked for aligned blocks.
+        let next = runtime.allocate(core(0), &spec).unwrap();
+        assert_eq!(next.facts().allocated_bytes, 5000);
+    }
+}
+
+#[test]
+fn another_answer_without_an_alignment_means_that_the_driver_aligns_nothing() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, log) = open(&fake);
+    let spec = AllocSpec {
+        align_bytes: 64 << 10,
+        ..AllocSpec::device(5000, MemUsage::Tensor)
+    };
+    fake.fail(ioctl::MEM_ALLOC_V2MT64, 0, Errno::EINVAL);
+    fake.fail(ioctl::MEM_ALLOC_V2MT64, 1, Errno::ENOMEM);
+    assert_eq!(
+        status(runtime.allocate(core(0), &spec)),
+        NrtStatus::Resource
+    );
+    let lines = log.take();
+    assert!(
+        lines[0].contains("  WARN  TDRV:dmem_alloc_aligned"),
+        "{}",
+        lines[0]
+    );
+    let next = runtime.allocate(core(0), &spec).unwrap();
+    assert_eq!(next.facts().allocated_bytes, 5000 + (64 << 10));
+}
+
+#[test]
+fn a_fill_of_new_memory_that_fails_is_told_once_and_is_no_want_of_memory() {
+    for errno in [Errno::EIO, Errno::EINVAL, Errno::ENOENT, Errno::ENOMEM] {
+        let fake = Fake::new(Arch::V3);
+        let config = RuntimeConfig {
+            hbm_init_value: Some(0xa5),
+            ..RuntimeConfig::default()
+        };
+        let (runtime, log) = open_with(&fake, config);
+        let spec = AllocSpec {
+            align_bytes: 64 << 10,
+            ..AllocSpec::device(5000, MemUsage::Tensor)
+        };
+        fake.fail(ioctl::MEMSET64, 0, errno);
+        let error = runtime.allocate(core(0), &spec).err().unwrap();
+        assert_eq!(error.status(), NrtStatus::Failure);
+        assert_eq!(
+            error.to_string(),
+            format!("nd 0: MEMSET64 answered {errno}")
+        );
+        assert_eq!(log.take(), [""; 0]);
+        assert_eq!(fake.live_chunks(), COPY_BUFFERS);
+        let next = runtime.allocate(core(0), &spec).unwrap();
+        assert_eq!(next.facts().allocated_bytes, 5000);
+    }
+}
+
+#[test]
 fn host_memory_is_aligned_by_the_runtime_and_says_nothing_about_the_driver() {
     let fake = Fake::new(Arch::V3);
     let (runtime, log) = open(&fake);
@@ -446,6 +522,41 @@ fn a_free_that_the_driver_refuses_is_logged() {
         lines[0].ends_with("nd 0: MEM_FREE answered EINVAL\n"),
         "{}",
         lines[0]
+    );
+}
+
+#[test]
+fn a_free_that_the_driver_refuses_leaves_the_memory_in_every_view() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, log) = open(&fake);
+    let spec = AllocSpec::device(100, MemUsage::Tensor);
+    let [kept, freed] = [(); 2].map(|()| runtime.allocate(core(0), &spec).unwrap());
+    fake.fail(ioctl::MEM_FREE, 0, Errno::EINVAL);
+    drop(kept);
+    drop(freed);
+
+    assert_eq!(fake.live_chunks(), COPY_BUFFERS + 1);
+    let table = runtime.usage(DEVICE).unwrap();
+    let bank = table.bank(Channel::new(0)).unwrap();
+    assert_eq!((bank.present_bytes, bank.peak_bytes), (100, 200));
+    assert_eq!(bank.cores[0].present.get(MemUsage::Tensor), 100);
+    let metrics = runtime.metrics(DEVICE).unwrap();
+    let counters = metrics.core(CoreId::new(0)).unwrap();
+    assert_eq!(counters.get(Counter::DeviceTotal).present_bytes, 100);
+    assert_eq!(runtime.memory_stats(core(0)).unwrap().used_bytes, 100);
+    let events = runtime.dml(DEVICE).unwrap().events();
+    assert_eq!(events.last().unwrap().channel_bytes, Some(100));
+    let signed = events.iter().map(|event| match event.action {
+        Action::Alloc => 100,
+        Action::Free => -100,
+    });
+    assert_eq!(signed.sum::<i64>(), 100);
+    log.take();
+    drop(runtime);
+    let lines = log.take();
+    assert!(
+        lines[0].ends_with("1 allocations (100 bytes) are left on nd 0, core 0\n"),
+        "{lines:?}"
     );
 }
 

@@ -105,6 +105,8 @@ pub(crate) struct State {
     pub(crate) out_of_turn: u32,
     pub(crate) version_min: u32,
     pub(crate) commands: Vec<Command>,
+    /// How many calls there were.
+    pub(crate) calls: u64,
     pub(crate) open: Vec<(Fd, OpenMode)>,
     failures: Vec<Failure>,
     chunks: BTreeMap<u64, Chunk>,
@@ -135,6 +137,7 @@ impl Fake {
             out_of_turn: 0,
             version_min: profile.compatible_versions.0,
             commands: Vec::new(),
+            calls: 0,
             open: Vec::new(),
             failures: Vec::new(),
             chunks: BTreeMap::new(),
@@ -513,6 +516,7 @@ impl Transport for Fake {
         buffers: &mut [Lent<'_>],
     ) -> Result<i32, Errno> {
         let mut state = self.state();
+        state.calls += 1;
         let mode = state.open.iter().find(|&&(known, _)| known == fd);
         let (_, mode) = *mode.ok_or(Errno::EBADF)?;
         let is_for_all = matches!(

@@ -546,3 +546,87 @@ fn a_forked_child_may_not_use_the_runtime() {
     assert_eq!(error.status(), NrtStatus::Failure);
     assert_eq!(error.to_string(), "Incompatible runtime state");
 }
+
+#[test]
+fn what_a_forked_child_has_of_the_runtime_reaches_no_driver() {
+    let fake = Fake::new(Arch::V3);
+    let process = Process::new();
+    let open = || {
+        let transport = Arc::clone(&fake) as Arc<dyn Transport>;
+        Runtime::open(transport, &[DEVICE], RuntimeConfig::default())
+    };
+    let runtime = process.init(open).unwrap();
+    let mut one = tensor(&runtime, 0, 10);
+    let other = tensor(&runtime, 0, 10);
+    let model = runtime.load_model(core(0), "m").unwrap();
+    let calls = fake.state().calls;
+
+    process.forked();
+
+    let allocated = Tensor::allocate(&runtime, core(0), Placement::Device, 1, "");
+    let refused = [
+        one.read(0, &mut [0]).err(),
+        one.write(0, &[0]).err(),
+        one.fill(0, 1, 0).err(),
+        one.slice(0, 1, "").err(),
+        one.copy_to(0, &other, 0, 1).err(),
+        one.allocation_info().err(),
+        one.check_output_completion(None, 0).err(),
+        one.reset_output_completion().err(),
+        write_some(&one, Fencing::Fenced).err(),
+        write_some(&one, Fencing::Unfenced).err(),
+        one.attach_buffer(buffer(1)).err(),
+        Tensor::allocate_empty(&runtime, "e").err(),
+        allocated.err(),
+        runtime.memory_stats(core(0)).err(),
+        runtime.load_model(core(0), "m").err(),
+        model
+            .allocate(&AllocSpec::device(1, MemUsage::Weight))
+            .err(),
+        model.reserve_scratchpad(&[]).err(),
+    ];
+    for error in refused {
+        let error = error.unwrap();
+        assert_eq!(error.status(), NrtStatus::Failure);
+        assert_eq!(error.to_string(), "Incompatible runtime state");
+    }
+    assert_eq!(fake.state().calls, calls);
+}
+
+#[test]
+fn a_runtime_that_is_closed_while_it_comes_up_does_not_come_up() {
+    let fake = Fake::new(Arch::V3);
+    let process = Process::new();
+    let open = || {
+        let transport = Arc::clone(&fake) as Arc<dyn Transport>;
+        let opened = Runtime::open(transport, &[DEVICE], RuntimeConfig::default());
+        process.close();
+        opened
+    };
+    assert_eq!(status(process.init(open)), NrtStatus::Closed);
+    assert_eq!(status(process.runtime()), NrtStatus::Closed);
+    assert_eq!(fake.live_chunks(), 0);
+    assert_eq!(fake.state().open, []);
+    // One that cannot be opened is closed all the same.
+    let process = Process::new();
+    let missing = || {
+        process.close();
+        let transport = Arc::clone(&fake) as Arc<dyn Transport>;
+        Runtime::open(transport, &[DeviceId::new(9)], RuntimeConfig::default())
+    };
+    assert_eq!(status(process.init(missing)), NrtStatus::Failure);
+    assert_eq!(status(process.runtime()), NrtStatus::Closed);
+}
+
+#[test]
+fn a_tensor_without_a_name_has_that_of_the_unknown() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, _) = open(&fake);
+    let tensor = Tensor::allocate(&runtime, core(0), Placement::Device, 8, "").unwrap();
+    let slice = tensor.slice(0, 1, "").unwrap();
+    let named = tensor.slice(0, 1, "s").unwrap();
+    assert_eq!(
+        [tensor.name(), slice.name(), named.name()],
+        ["_unknown_", "_unknown_", "s"]
+    );
+}
