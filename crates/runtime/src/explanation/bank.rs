@@ -85,7 +85,7 @@ pub struct Opening {
     /// place for a block alone, if freeing joins holes there.)
     pub at: BusAddr,
     /// Whether no set of fewer bytes helps. Where blocks that differ have to be had together, and
-    /// many could be freed, that is not known; then nothing of the set is spare.
+    /// many could be freed, that is not known; then nothing large of the set is spare.
     pub is_least: bool,
     /// Bytes of all blocks.
     pub freed_bytes: u64,

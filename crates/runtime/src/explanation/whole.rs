@@ -11,8 +11,8 @@
 //!
 //! Where blocks differ, the first fit may put a small one where a large one was to go, and there is
 //! no such order in it. All sets are tried where few chunks can be freed. Else chunks are freed for
-//! one block after the other, and those that turn out to be spare are taken out again: what is left
-//! is enough, each of it is needed, but another set may be smaller.
+//! one block after the other, and those that turn out to be spare are taken out again, the largest
+//! first: what is left is enough, but another set may be smaller.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -27,8 +27,10 @@ use super::holes::{Align, Bank, Fit, Pool};
 const CHUNKS_TRIED_MAX: usize = 12;
 /// Cells of the table of runs.
 const CELLS_MAX: usize = 1 << 20;
-/// Turns of the search among blocks that differ.
+/// Turns of the search among blocks that differ, and chunks that are then tried to be spare;
 const TURNS_MAX: usize = 256;
+/// and chunks that are looked at in all of them.
+const LOOKS_MAX: usize = 1 << 21;
 
 /// Bytes, and chunks, as places are compared.
 type Cost = (u64, usize);
@@ -196,7 +198,11 @@ fn of_few(bank: &Bank<'_>, fits: &[Fit], can_go: &[(usize, u64)]) -> Option<BTre
     sets.find(|freed| place_of_first(bank, fits, freed).is_some())
 }
 
-/// A set that is enough, and of which nothing is spare.
+fn turns(bank: &Bank<'_>) -> usize {
+    TURNS_MAX.min(LOOKS_MAX / bank.channel.chunks.len().max(1))
+}
+
+/// A set that is enough, and of which nothing large is spare.
 fn enough(
     bank: &Bank<'_>,
     fits: &[Fit],
@@ -204,7 +210,7 @@ fn enough(
 ) -> Option<BTreeSet<usize>> {
     let mut freed = BTreeSet::new();
     // LIMIT: each turn frees more.
-    for _ in 0..TURNS_MAX {
+    for _ in 0..turns(bank) {
         let mut room = Room::new(bank, &freed);
         let Some(refused) = fits.iter().find(|fit| room.take(**fit).is_none()) else {
             return Some(without_spare(bank, fits, freed));
@@ -223,7 +229,7 @@ fn without_spare(bank: &Bank<'_>, fits: &[Fit], mut freed: BTreeSet<usize>) -> B
     let mut chunks = candidates(bank, |_| true);
     chunks.retain(|(number, _)| freed.contains(number));
     chunks.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
-    for (number, _) in chunks.into_iter().take(TURNS_MAX) {
+    for (number, _) in chunks.into_iter().take(turns(bank)) {
         freed.remove(&number);
         if place_of_first(bank, fits, &freed).is_none() {
             freed.insert(number);

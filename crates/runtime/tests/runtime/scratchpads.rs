@@ -282,6 +282,18 @@ fn what_cannot_be_reserved_leaves_nothing() {
 }
 
 #[test]
+fn a_private_block_that_is_refused_where_there_are_pages_enough_leaves_them() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, _) = open(&fake);
+    let _large = load(&runtime, 0, &[(0, 512), (1536, 512)]);
+    let model = runtime.load_model(core(0), "m").unwrap();
+    fake.fail(ioctl::MEM_ALLOC_V2MT64, 0, Errno::ENOMEM);
+    let error = model.reserve_scratchpad(&variables(&[(100, 512)]));
+    assert_eq!(error.err().unwrap().oom().unwrap().asked_bytes, PAGE);
+    assert_eq!(refs(&runtime), [1; 4]);
+}
+
+#[test]
 fn no_page_size_is_advised_where_none_would_do() {
     let fake = Fake::new(Arch::V3);
     let (runtime, log) = open(&fake);
