@@ -902,7 +902,7 @@ proptest! {
 
     #[test]
     fn a_set_for_blocks_that_differ_is_enough_and_nothing_of_it_is_spare(
-        main in proptest::collection::vec(any_part(), 16..40),
+        main in proptest::collection::vec(any_part(), 40..64),
         (count, pages) in (1..4_u64, 1..4_u64),
         others in proptest::collection::vec(1..9_u64, 1..3),
     ) {
