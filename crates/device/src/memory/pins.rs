@@ -253,7 +253,8 @@ impl PinTable {
 
 /// Its first page, and a number that tells it from those that had the page before.
 fn pin_id(first_page: HostPa, number: u64) -> PinId {
-    PinId(first_page.get() / PAGE_BYTES << NUMBER_BITS | number & NUMBER_MASK)
+    let first_page = first_page.get() / PAGE_BYTES;
+    PinId((first_page << NUMBER_BITS) | (number & NUMBER_MASK))
 }
 
 /// The runs that lie in these spans, which are in the order of the bytes.

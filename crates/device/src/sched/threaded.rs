@@ -58,7 +58,7 @@ const GRACE: u32 = 64;
 const THREADS_MAX: u32 = 256;
 
 thread_local! {
-    static KEPT: Kept = const { Kept::NOTHING };
+    static KEPT: Kept = const { Kept::nothing() };
 }
 
 /// What this thread has kicked and keeps to itself.
@@ -127,11 +127,13 @@ struct Waiter {
 }
 
 impl Kept {
-    const NOTHING: Self = Self {
-        of: Cell::new(ptr::null()),
-        depth: Cell::new(0),
-        workers: RefCell::new(VecDeque::new()),
-    };
+    const fn nothing() -> Self {
+        Self {
+            of: Cell::new(ptr::null()),
+            depth: Cell::new(0),
+            workers: RefCell::new(VecDeque::new()),
+        }
+    }
 
     fn is_of(&self, shared: &Shared) -> bool {
         self.depth.get() > 0 && ptr::eq(self.of.get(), shared)
