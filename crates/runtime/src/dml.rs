@@ -161,7 +161,7 @@ impl Dml {
         self.books().lives.add_list()
     }
 
-    /// Takes a list off on which nothing is any more.
+    /// Takes a list off that nobody adds to any more, unless something is still on it.
     pub(crate) fn remove_list(&self, list: ListId) {
         self.books().lives.remove_list(list);
     }

@@ -194,7 +194,10 @@ impl Scratchpad {
         let placed = grown.and_then(|()| place(model, &plan, caller));
         let places = match placed {
             Ok(places) => places,
-            Err(failure) => return Err(self.fail(pages, needed, failure, (model, &plan), caller)),
+            Err(failure) => {
+                let failed = (failure, &plan, needed);
+                return Err(self.fail(pages, failed, model, caller));
+            }
         };
         for page in pages.list.iter_mut().take(needed) {
             page.refs += 1;
@@ -262,9 +265,8 @@ impl Scratchpad {
     fn fail(
         &self,
         mut pages: SleepGuard<'_, Pages>,
-        needed: usize,
-        failure: Failure,
-        (model, plan): (&Allocator, &Plan),
+        (failure, plan, needed): (Failure, &Plan, usize),
+        model: &Allocator,
         caller: Caller,
     ) -> RuntimeError {
         let reached_bytes = self.page_size_bytes * pages.list.len() as u64;
@@ -311,6 +313,7 @@ impl Scratchpad {
             whole.pieces.insert(0, missing);
         }
         let error = allocator.explain(&spec, refusal, &whole);
+        // A log may take its time, and may ask for the scratchpad.
         drop(pages);
         allocator.tell(&spec, caller, error)
     }

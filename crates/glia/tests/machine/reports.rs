@@ -246,73 +246,6 @@ fn reports_of_real_refusals_beside_many_threads_are_whole_and_add_up() {
     );
 }
 
-/// Files of a dump, by name.
-#[derive(Default)]
-struct Files(Mutex<Vec<(String, String)>>);
-
-impl Dump for Files {
-    fn unix_time_s(&self) -> u64 {
-        0x651a_7ca9
-    }
-
-    fn write(&self, file_name: &str, text: &str) -> io::Result<String> {
-        let file = (file_name.to_owned(), text.to_owned());
-        self.0.lock().unwrap().push(file);
-        Ok(format!("/kept/{file_name}"))
-    }
-}
-
-/// The chunks of the HBM that has no room are those that the driver has there, of all processes.
-#[test]
-fn chunks_go_to_a_file_when_device_memory_runs_out() {
-    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
-    let (files, log) = (Arc::new(Files::default()), Arc::new(Kept::default()));
-    let open = |pid, config| {
-        let process = machine.process(Pid::new(pid));
-        Runtime::open(process as Arc<_>, &[DEVICE], config).unwrap()
-    };
-    let other = open(7, RuntimeConfig::default());
-    let runtime = open(
-        8,
-        RuntimeConfig {
-            dump: Some(Arc::clone(&files) as Arc<dyn Dump>),
-            log: Some(Arc::clone(&log) as Arc<dyn Log>),
-            ..RuntimeConfig::default()
-        },
-    );
-    let core = |number| Core {
-        device: DEVICE,
-        core: CoreId::new(number),
-    };
-    let page = |_| AllocSpec::device(5000, MemUsage::Weight);
-    // More of them than the driver is asked for at first.
-    let of_other: Vec<_> = (0..100)
-        .map(|number| other.allocate(core(2), &page(number)).unwrap())
-        .collect();
-    let elsewhere = runtime.allocate(core(0), &page(0)).unwrap();
-    let too_much = AllocSpec::device(1 << 40, MemUsage::Tensor);
-    let error = runtime.allocate(core(3), &too_much).err().unwrap();
-
-    let name = "neuron_mem_log_device_0_hbm_1_651a7ca9.csv";
-    let place = format!("/kept/{name}");
-    assert_eq!(error.oom().unwrap().chunks_file.as_ref(), Some(&place));
-    let line = format!("Wrote driver memory chunk info to {place}\n");
-    assert!(log.0.lock().unwrap().contains(&line));
-    assert_eq!(log.reports().len(), 1);
-    let files = files.0.lock().unwrap();
-    assert_eq!(files.len(), 2);
-    let (_, text) = files.iter().find(|(file, _)| file == name).unwrap();
-    let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("pa,size,mem_type"));
-    // 10: constants in HBM.
-    let of = |memory: &Dmem| format!("{:#x},8192,10", memory.pa().get());
-    let listed: Vec<&str> = lines.collect();
-    for memory in &of_other {
-        assert!(listed.contains(&&*of(memory)), "{text}");
-    }
-    assert!(!listed.contains(&&*of(&elsewhere)));
-}
-
 /// A block that a thread has, and what it knows of it.
 struct Held {
     _memory: Dmem,
@@ -552,4 +485,71 @@ fn every_view_is_the_sum_of_the_drivers_live_chunks_whenever_the_threads_stop() 
             .iter()
             .all(|one| one.chunks.iter().all(|c| c.owner != PID))
     );
+}
+
+/// Files of a dump, by name.
+#[derive(Default)]
+struct Files(Mutex<Vec<(String, String)>>);
+
+impl Dump for Files {
+    fn unix_time_s(&self) -> u64 {
+        0x651a_7ca9
+    }
+
+    fn write(&self, file_name: &str, text: &str) -> io::Result<String> {
+        let file = (file_name.to_owned(), text.to_owned());
+        self.0.lock().unwrap().push(file);
+        Ok(format!("/kept/{file_name}"))
+    }
+}
+
+/// The chunks of the HBM that has no room are those that the driver has there, of all processes.
+#[test]
+fn chunks_go_to_a_file_when_device_memory_runs_out() {
+    let machine = Machine::new(MachineConfig::new(Model::Trn2)).unwrap();
+    let (files, log) = (Arc::new(Files::default()), Arc::new(Kept::default()));
+    let open = |pid, config| {
+        let process = machine.process(Pid::new(pid));
+        Runtime::open(process as Arc<_>, &[DEVICE], config).unwrap()
+    };
+    let other = open(7, RuntimeConfig::default());
+    let runtime = open(
+        8,
+        RuntimeConfig {
+            dump: Some(Arc::clone(&files) as Arc<dyn Dump>),
+            log: Some(Arc::clone(&log) as Arc<dyn Log>),
+            ..RuntimeConfig::default()
+        },
+    );
+    let core = |number| Core {
+        device: DEVICE,
+        core: CoreId::new(number),
+    };
+    let page = |_| AllocSpec::device(5000, MemUsage::Weight);
+    // More of them than the driver is asked for at first.
+    let of_other: Vec<_> = (0..100)
+        .map(|number| other.allocate(core(2), &page(number)).unwrap())
+        .collect();
+    let elsewhere = runtime.allocate(core(0), &page(0)).unwrap();
+    let too_much = AllocSpec::device(1 << 40, MemUsage::Tensor);
+    let error = runtime.allocate(core(3), &too_much).err().unwrap();
+
+    let name = "neuron_mem_log_device_0_hbm_1_651a7ca9.csv";
+    let place = format!("/kept/{name}");
+    assert_eq!(error.oom().unwrap().chunks_file.as_ref(), Some(&place));
+    let line = format!("Wrote driver memory chunk info to {place}\n");
+    assert!(log.0.lock().unwrap().contains(&line));
+    assert_eq!(log.reports().len(), 1);
+    let files = files.0.lock().unwrap();
+    assert_eq!(files.len(), 2);
+    let (_, text) = files.iter().find(|(file, _)| file == name).unwrap();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("pa,size,mem_type"));
+    // 10: constants in HBM.
+    let of = |memory: &Dmem| format!("{:#x},8192,10", memory.pa().get());
+    let listed: Vec<&str> = lines.collect();
+    for memory in &of_other {
+        assert!(listed.contains(&&*of(memory)), "{text}");
+    }
+    assert!(!listed.contains(&&*of(&elsewhere)));
 }

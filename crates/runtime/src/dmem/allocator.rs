@@ -382,8 +382,8 @@ impl Allocator {
         }
     }
 
-    /// Tells of an allocation that cannot be, and gives the reason back. A log may take its time, and
-    /// may ask the runtime something: whoever holds a lock lets it go before.
+    /// Tells of an allocation that cannot be, with the files that belong to that, and gives the reason
+    /// back. This may take its time: not under a lock.
     pub(crate) fn tell(
         &self,
         spec: &AllocSpec<'_>,

@@ -106,7 +106,7 @@ impl Block {
         });
         if let Err(error) = &freed {
             // It lives on, for nobody: there is no second try.
-            let _stays = dml.enter(self.list.id, self.handle, &self.facts);
+            dml.enter(self.list.id, self.handle, &self.facts);
             let session = &self.device().session;
             session.log(Level::Error, "dmem_free", &error.to_string());
         }

@@ -43,9 +43,11 @@ impl Lives {
         ListId(u32::try_from(self.0.insert(Live::default())).unwrap_or(u32::MAX))
     }
 
-    /// Takes a list off on which nothing is any more.
+    /// Takes a list off that nobody adds to any more. What the driver has not taken back stays on it.
     pub(super) fn remove_list(&mut self, list: ListId) {
-        self.0.try_remove(list.index());
+        if self.count(list).0 == 0 {
+            self.0.try_remove(list.index());
+        }
     }
 
     /// Enters an allocation, whose label has been counted.
