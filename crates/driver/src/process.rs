@@ -4,7 +4,7 @@
 //! counts up, each close counts down, and at 0 the slot is free again. The slot keeps its **byte
 //! counters** when its process goes, and the next process that takes it inherits them (driver 2.27;
 //! the recorded traces show it). Everything here is called under the set's lock, but for the one
-//! question whether a process [is attached](Attached).
+//! question whether a process is attached.
 
 use glia_abi::handle::{Pid, SlotId};
 use glia_abi::mem::Location;

@@ -75,7 +75,7 @@ pub struct AllocSpec<'a> {
     pub site: Option<AskedAt<'a>>,
 }
 
-/// A place where memory is asked for that is no line of code: see [`Site`](crate::dml::Site).
+/// A place where memory is asked for that is no line of code: see [`Site`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AskedAt<'a> {
     /// By its name.
@@ -86,7 +86,7 @@ pub enum AskedAt<'a> {
 
 impl AllocSpec<'_> {
     /// Where it is asked for, if not by a line of code then by this caller's.
-    fn site(&self, caller: Caller) -> Site {
+    fn asked_at(&self, caller: Caller) -> Site {
         match self.site {
             Some(AskedAt::Named(name)) => Site::Named(name.into()),
             Some(AskedAt::Line(number)) => Site::Line(number),

@@ -444,7 +444,7 @@ impl Allocator {
                 Owner::Model { id, .. } => Some(id),
             },
             hint: spec.hint.map(Arc::from),
-            site: Some(spec.site(caller)),
+            site: Some(spec.asked_at(caller)),
         };
         let entered = self.device.dml.enter(self.list.id, given.handle, &facts);
         let block = self.list.make(given.handle, facts, entered);

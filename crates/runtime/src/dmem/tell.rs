@@ -84,7 +84,7 @@ impl Allocator {
         error: &RuntimeError,
     ) {
         self.device.tell(|| {
-            let site = spec.site(caller).to_string();
+            let site = spec.asked_at(caller).to_string();
             let ids = Ids {
                 core: Some(self.core),
                 channel: Some(channel),
