@@ -208,7 +208,7 @@ const RUNTIME_CASES: [(&str, Option<&str>); 13] = [
     ("dispatch_copy_64", Some("op layer")),
     ("ioctl_copy_64", Some("op layer")),
     ("dmem_pair_4k", None),
-    ("dml_pair", None),
+    ("dml_pair", Some("two idle locks")),
     ("dmem_pair_4k_1m_live", None),
     ("dmem_replace_4k_1m_live", None),
     ("write_4k", Some("memcpy")),
