@@ -125,8 +125,8 @@ struct Copy {
 ///
 /// What a program pays, from the runtime's calls through ioctl bytes to the device, on its own
 /// thread. Beside a copy runs the C library's memcpy, beside a command the driver's layer below it,
-/// beside the books two idle locks. The sides take turns, and each figure is a median. The bars of the project are printed beside
-/// the figures; they do not change the exit status.
+/// beside the books two idle locks. The sides take turns, and each figure is a median. The bars of
+/// the project are printed beside the figures; they do not change the exit status.
 ///
 /// It takes a quarter of a minute. Run it on a quiet machine.
 #[derive(Debug, Args)]
