@@ -43,6 +43,10 @@ pub(crate) use pins::{PINS_START, PinReader, PinTable};
 pub use region::MapError;
 pub(crate) use region::Region;
 
+/// A read of so many bytes goes past the caches: it is a piece of a large one, through a copy buffer
+/// that is as large as the nearest cache, and what would be fetched of its target is soon driven out.
+const STREAMED_READ_MIN: usize = 1 << 20;
+
 /// A range of shared memory that may be read, valid for `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes<'a> {
@@ -110,8 +114,15 @@ impl<'a> Bytes<'a> {
     /// gets what it has room for.
     pub(crate) fn read(self, into: &mut [u8]) {
         let size_bytes = self.size_bytes.min(into.len());
-        // SAFETY: both have so many bytes; `into` is exclusive, so it is no shared memory.
-        unsafe { ptr::copy_nonoverlapping(self.first.as_ptr(), into.as_mut_ptr(), size_bytes) }
+        let (from, to) = (self.first.as_ptr(), into.as_mut_ptr());
+        // SAFETY: both have so many bytes; `into` is exclusive, so it is no shared memory, and lies
+        // apart.
+        unsafe {
+            match size_bytes >= STREAMED_READ_MIN {
+                true => stream::copy(from, to, size_bytes),
+                false => ptr::copy_nonoverlapping(from, to, size_bytes),
+            }
+        }
     }
 
     /// Where it lies in this process: to compare, not to go there.

@@ -188,7 +188,7 @@ impl Scratchpad {
         let mut pages = self.pages.lock(self.device().ndl.sched());
         let oversized_bytes = plan.largest_oversized_bytes();
         pages.largest_oversized_bytes = pages.largest_oversized_bytes.max(oversized_bytes);
-        let Pages { sizes, .. } = &mut *pages;
+        let mut sizes = pages.sizes.clone();
         sizes.retain(|size| plan.fits_pages_of(size.bytes()));
         let grown = self.grow(&mut pages, needed, caller);
         let placed = grown.and_then(|()| place(model, &plan, caller));
@@ -202,6 +202,7 @@ impl Scratchpad {
         for page in pages.list.iter_mut().take(needed) {
             page.refs += 1;
         }
+        pages.sizes = sizes;
         let (largest_bytes, size) = (pages.largest_oversized_bytes, pages.sizes.first().copied());
         drop(pages);
         self.advise(&plan, largest_bytes, size);
@@ -288,8 +289,8 @@ impl Scratchpad {
                     size_bytes: self.page_size_bytes * missing,
                     ..self.page_spec()
                 };
-                let explanation = self.allocator.explain_pages(&spec, &whole);
                 drop(pages);
+                let explanation = self.allocator.explain_pages(&spec, &whole);
                 let message = format!("The contiguous scratchpad ends at {reached_bytes} bytes");
                 self.log(&message, explanation.as_deref());
                 let ceiling = RuntimeError::ScratchpadCeiling {
@@ -312,9 +313,9 @@ impl Scratchpad {
             let missing = self.allocator.piece(&self.page_spec(), missing);
             whole.pieces.insert(0, missing);
         }
-        let error = allocator.explain(&spec, refusal, &whole);
-        // A log may take its time, and may ask for the scratchpad.
+        // To explain and to log may take time, and a log may ask for the scratchpad.
         drop(pages);
+        let error = allocator.explain(&spec, refusal, &whole);
         allocator.tell(&spec, caller, error)
     }
 

@@ -218,21 +218,24 @@ impl Shared {
 
     /// Keeps a worker that this thread has made runnable, if it is to; says whether it does.
     fn keep(&self, worker: WorkerId) -> bool {
-        KEPT.with(|kept| {
+        // A thread that ends, and drops what it has of a machine, keeps nothing any more.
+        let kept = KEPT.try_with(|kept| {
             let keeps = kept.is_of(self);
             if keeps {
                 kept.workers.borrow_mut().push_back(worker);
             }
             keeps
-        })
+        });
+        kept.unwrap_or(false)
     }
 
     /// The next one that this thread has kept.
     fn next_kept(&self) -> Option<WorkerId> {
-        KEPT.with(|kept| {
+        let next = KEPT.try_with(|kept| {
             let mut workers = kept.is_of(self).then(|| kept.workers.borrow_mut())?;
             workers.pop_front()
-        })
+        });
+        next.ok().flatten()
     }
 
     /// Queues what this thread has kept.
@@ -540,7 +543,7 @@ impl Sched for ThreadedSched {
 
     fn keep_kicks(&self, keep: bool) {
         let shared = &*self.shared;
-        let left = KEPT.with(|kept| {
+        let left = KEPT.try_with(|kept| {
             let depth = kept.depth.get();
             if depth == 0 {
                 kept.of.set(shared);
@@ -560,7 +563,7 @@ impl Sched for ThreadedSched {
                 false => VecDeque::new(),
             }
         });
-        shared.queue_kept(left);
+        shared.queue_kept(left.unwrap_or_default());
     }
 
     fn block(&self, on: WaitOn, poll: &mut dyn FnMut() -> Poll, within: Option<Micros>) -> bool {

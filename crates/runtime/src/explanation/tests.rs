@@ -826,13 +826,12 @@ fn judge_whole(bank: &ChannelSnapshot, pieces: &[(u64, u64, u64)], kept: usize) 
     let has_room = gives_all(bank, &[], &blocks);
     assert_eq!(found.cause == Cause::Passing, has_room);
     let Some(opening) = &found.opening else {
-        // There is room, or no set helps that was found.
+        // There is room, or nothing helps.
         let can_go = |chunk: &ChunkFacts| chunk.owner != DRIVER && Some(chunk.span.start()) != kept;
         let all: Vec<usize> = (0..bank.chunks.len())
             .filter(|&n| can_go(&bank.chunks[n]))
             .collect();
-        let is_alike = blocks.iter().all(|one| *one == blocks[0]);
-        assert!(has_room || !is_alike || !gives_all(bank, &all, &blocks));
+        assert!(has_room || !gives_all(bank, &all, &blocks));
         return;
     };
     let set = numbers(bank, opening);

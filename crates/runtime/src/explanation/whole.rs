@@ -25,8 +25,10 @@ use super::holes::{Align, Bank, Fit, Pool};
 
 /// All sets of so many chunks are tried.
 const CHUNKS_TRIED_MAX: usize = 12;
-/// Cells of the table of runs.
+/// Cells of the table of runs,
 const CELLS_MAX: usize = 1 << 20;
+/// and looks at a run that filling it takes.
+const RUN_LOOKS_MAX: usize = 1 << 24;
 /// Turns of the search among blocks that differ, and chunks that are then tried to be spare;
 const TURNS_MAX: usize = 256;
 /// and chunks that are looked at in all of them.
@@ -46,6 +48,9 @@ pub(super) struct Freed {
 struct Room<'a> {
     bank: &'a Bank<'a>,
     pools: Vec<(Pool<'a>, Vec<Span<BusAddr>>)>,
+    /// What was asked for last, and before which hole of each pool there is no room for it.
+    last: Option<Fit>,
+    from: Vec<usize>,
 }
 
 impl<'a> Room<'a> {
@@ -66,14 +71,20 @@ impl<'a> Room<'a> {
             }
             (pool, joined.into_iter().filter_map(span).collect())
         });
+        let pools: Vec<_> = pools.collect();
         Self {
             bank,
-            pools: pools.collect(),
+            last: None,
+            from: vec![0; pools.len()],
+            pools,
         }
     }
 
     /// Takes a block; where it lies. `None` for no room.
     fn take(&mut self, fit: Fit) -> Option<u64> {
+        if self.last.replace(fit) != Some(fit) {
+            self.from.fill(0);
+        }
         let prefers_small = self.bank.prefers_small(fit);
         let mut order: Vec<usize> = (0..self.pools.len()).collect();
         if prefers_small {
@@ -81,10 +92,18 @@ impl<'a> Room<'a> {
         }
         for at in order {
             let (pool, holes) = self.pools.get_mut(at)?;
-            let Some(place) = Pool { holes, ..*pool }.place(fit) else {
+            let from = self.from.get_mut(at)?;
+            let rest = holes.get(*from..).unwrap_or_default();
+            let Some(place) = (Pool {
+                holes: rest,
+                ..*pool
+            })
+            .place(fit) else {
+                *from = holes.len();
                 continue;
             };
             let number = holes.partition_point(|hole| hole.end().get() <= place);
+            *from = number;
             let (start, end) = ends(*holes.get(number)?);
             let left = [(start, place), (place.checked_add(fit.size_bytes)?, end)];
             holes.splice(number..=number, left.into_iter().filter_map(span));
@@ -144,7 +163,7 @@ fn place_of_first(bank: &Bank<'_>, fits: &[Fit], freed: &BTreeSet<usize>) -> Opt
     places.all(|place| place.is_some()).then_some(first)
 }
 
-/// What must be freed for all of these, of chunks that may be; `None` if nothing is known to help.
+/// What must be freed for all of these, of chunks that may be; `None` if nothing helps.
 pub(super) fn least(
     bank: &Bank<'_>,
     fits: &[Fit],
@@ -158,8 +177,13 @@ pub(super) fn least(
     let can_go = candidates(bank, &may);
     let (freed, is_least) = match alike {
         Some(runs) => (runs.least(fits.len())?, true),
-        None if can_go.len() <= CHUNKS_TRIED_MAX => (of_few(bank, fits, &can_go)?, true),
-        None => (enough(bank, fits, &may)?, false),
+        None if can_go.len() <= tried_max(bank, fits) => (of_few(bank, fits, &can_go)?, true),
+        None => {
+            let all = || can_go.iter().map(|&(number, _)| number).collect();
+            let freed = one_by_one(bank, fits, &may).unwrap_or_else(all);
+            place_of_first(bank, fits, &freed)?;
+            (without_spare(bank, fits, freed), false)
+        }
     };
     let chunks = freed.iter().filter_map(|&number| bank.chunk(number));
     let bytes = chunks.map(|chunk| chunk.span.size_bytes());
@@ -198,22 +222,30 @@ fn of_few(bank: &Bank<'_>, fits: &[Fit], can_go: &[(usize, u64)]) -> Option<BTre
     sets.find(|freed| place_of_first(bank, fits, freed).is_some())
 }
 
-fn turns(bank: &Bank<'_>) -> usize {
-    TURNS_MAX.min(LOOKS_MAX / bank.channel.chunks.len().max(1))
+/// How often all blocks can be placed.
+fn turns(bank: &Bank<'_>, fits: &[Fit]) -> usize {
+    LOOKS_MAX / (bank.channel.chunks.len() + fits.len()).max(1)
 }
 
-/// A set that is enough, and of which nothing large is spare.
-fn enough(
+/// Of how many chunks all sets can be tried.
+fn tried_max(bank: &Bank<'_>, fits: &[Fit]) -> usize {
+    let sets = turns(bank, fits).max(1);
+    CHUNKS_TRIED_MAX.min(sets.ilog2() as usize)
+}
+
+/// A set that is enough: for one block after the other, the least for it. `None` if that leads nowhere,
+/// or takes too long.
+fn one_by_one(
     bank: &Bank<'_>,
     fits: &[Fit],
     may: impl Fn(&ChunkFacts) -> bool,
 ) -> Option<BTreeSet<usize>> {
     let mut freed = BTreeSet::new();
     // LIMIT: each turn frees more.
-    for _ in 0..turns(bank) {
+    for _ in 0..turns(bank, fits).min(TURNS_MAX) {
         let mut room = Room::new(bank, &freed);
         let Some(refused) = fits.iter().find(|fit| room.take(**fit).is_none()) else {
-            return Some(without_spare(bank, fits, freed));
+            return Some(freed);
         };
         let more = room.least(*refused, &freed, &may)?.chunks;
         if more.is_empty() {
@@ -224,15 +256,28 @@ fn enough(
     None
 }
 
-/// Leaves out what is not needed, largest first.
+/// Leaves out what is not needed, largest first: of what cannot be left out as a whole, each half.
 fn without_spare(bank: &Bank<'_>, fits: &[Fit], mut freed: BTreeSet<usize>) -> BTreeSet<usize> {
     let mut chunks = candidates(bank, |_| true);
     chunks.retain(|(number, _)| freed.contains(number));
     chunks.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
-    for (number, _) in chunks.into_iter().take(turns(bank)) {
-        freed.remove(&number);
-        if place_of_first(bank, fits, &freed).is_none() {
-            freed.insert(number);
+    let mut parts = vec![chunks.as_slice()];
+    let mut left = turns(bank, fits).clamp(16, TURNS_MAX);
+    while let Some(part) = parts.pop()
+        && left > 0
+    {
+        left -= 1;
+        let numbers = || part.iter().map(|&(number, _)| number);
+        numbers().for_each(|number| {
+            freed.remove(&number);
+        });
+        if place_of_first(bank, fits, &freed).is_some() {
+            continue;
+        }
+        freed.extend(numbers());
+        if part.len() > 1 {
+            let (large, small) = part.split_at(part.len() / 2);
+            parts.extend([small, large]);
         }
     }
     freed
@@ -314,6 +359,10 @@ impl Runs {
             });
             runs.starts.extend(starts);
             runs.fillings.push((pool.chunks_before, fillings));
+        }
+        let all: usize = runs.starts.iter().map(|start| start.runs.len()).sum();
+        if all.checked_mul(count)? > RUN_LOOKS_MAX {
+            return None;
         }
         Some(runs)
     }

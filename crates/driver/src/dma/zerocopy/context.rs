@@ -49,6 +49,8 @@ struct Completions {
     /// Whose those are that have been posted and not taken, the oldest first. (As many more at the
     /// front as have been taken since the latest was posted.)
     owners: VecDeque<Pid>,
+    /// Who has asked for any, and not gone.
+    members: Vec<Pid>,
 }
 
 /// One request, as all its contexts know it.
@@ -312,6 +314,7 @@ impl ZeroCopies {
                 producer: Producer::format(words).ok()?,
                 promised: 0,
                 owners: VecDeque::new(),
+                members: Vec::new(),
             },
             pinned: Arc::new(PinnedPages {
                 host: Arc::clone(host),
@@ -463,14 +466,17 @@ impl ZeroCopies {
         Ok(prepared)
     }
 
-    /// Promises room for one more completion; false if there is none.
-    pub(super) fn promise(&mut self, host: &dyn MachineMemory) -> bool {
+    /// Promises a process room for one more completion; false if there is none.
+    pub(super) fn promise(&mut self, by: Pid, host: &dyn MachineMemory) -> bool {
         let completions = &mut self.completions;
         let room = host
             .words(completions.at, SIZE_BYTES)
             .map_or(0, |words| completions.producer.room(words));
         let is_there = completions.promised < room;
         completions.promised += u32::from(is_there);
+        if is_there && !completions.members.contains(&by) {
+            completions.members.push(by);
+        }
         is_there
     }
 
@@ -505,14 +511,16 @@ impl ZeroCopies {
     }
 
     /// A process goes, and with it what nobody else may take for its own: what has been posted to it
-    /// and not taken, unless completions of others are among that.
+    /// and not taken. Not if others share the queue: they count on where they stand in it.
     pub(super) fn leave(&mut self, by: Pid, host: &dyn MachineMemory) {
         let completions = &mut self.completions;
         let Ok(words) = host.words(completions.at, SIZE_BYTES) else {
             return;
         };
         completions.forget_taken(words);
-        if completions.owners.iter().all(|&owner| owner == by) {
+        completions.members.retain(|&member| member != by);
+        let is_last = completions.members.is_empty();
+        if is_last && completions.owners.iter().all(|&owner| owner == by) {
             completions.producer.take_back(words);
             completions.owners.clear();
         }

@@ -187,7 +187,7 @@ impl Held<'_> {
                 free,
             });
         }
-        if !zero.promise(&*links.host) {
+        if !zero.promise(account.by, &*links.host) {
             return Err(DmaError::CompletionsFull { queue });
         }
         let request = Request {
