@@ -84,8 +84,9 @@ pub struct Opening {
     /// Where the request would then fit; of several blocks, the first. (The driver may choose a lower
     /// place for a block alone, if freeing joins holes there.)
     pub at: BusAddr,
-    /// Whether no set of fewer bytes helps. Where blocks that differ have to be had together, and
-    /// many could be freed, that is not known; then nothing large of the set is spare.
+    /// Whether no set of fewer bytes helps. Where blocks that differ have to be had together and many
+    /// could be freed, or very many that are alike, that is not known; then nothing large of the set
+    /// is spare.
     pub is_least: bool,
     /// Bytes of all blocks.
     pub freed_bytes: u64,
