@@ -142,6 +142,11 @@ impl Window {
         let Some(group) = self.groups.get(group_of(unit)).and_then(OnceLock::get) else {
             return;
         };
+        if let Some(page) = group.pages[page_in_group(unit)].get() {
+            // Nobody reads it without the bit. It is for whoever comes next, most often to this place: among
+            // many chunks this is cold memory, and comes beside what else is freed.
+            page[(unit % SLOTS_PER_PAGE) as usize].store(0, Ordering::Relaxed);
+        }
         let word = &group.starts[word_in_group(unit)];
         let left = word.load(Ordering::Relaxed) & !bit(unit);
         word.store(left, Ordering::Release);

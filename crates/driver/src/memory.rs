@@ -57,6 +57,7 @@ use crate::poolset::PoolSet;
 use crate::process::{AttachSlots, Attached};
 pub use crate::reserve::RESERVE_POOLS;
 use crate::site::Sites;
+use crate::sync::{AtomicU32, Ordering};
 use crate::usage::Usage;
 
 /// What a free came to.
@@ -89,6 +90,9 @@ pub struct DeviceMemory<A: Arena = ExtentTree> {
     /// Where each channel's main pool ends. It never moves, so it is kept outside the lock.
     main_ends: Vec<BusAddr>,
     attached: Attached,
+    /// From a handle to the slot of its chunk, as it was for the newest handle: a guess. Both are handed
+    /// out last in, first out, so that the distance is that of most.
+    lead: AtomicU32,
     set: Mutex<Set<A>>,
 }
 
@@ -253,6 +257,10 @@ impl<A: Arena> DeviceMemory<A> {
             .handles
             .alloc(&mut set.free_handles, object, &*self.faults)?;
         self.slab.set_handle(chunk, handle);
+        let lead = chunk.slot().wrapping_sub(handle.get());
+        if self.lead.load(Ordering::Relaxed) != lead {
+            self.lead.store(lead, Ordering::Relaxed);
+        }
         Ok(handle)
     }
 
@@ -260,6 +268,10 @@ impl<A: Arena> DeviceMemory<A> {
     /// handle is not issued, or names something else than a chunk.
     #[must_use]
     pub fn find(&self, handle: McHandle) -> Option<(ChunkRef, Chunk)> {
+        // Among many chunks, cell and record are cold memory. So both come at once, and not the one when the
+        // other has said where it is.
+        let lead = self.lead.load(Ordering::Relaxed);
+        self.slab.touch(handle.get().wrapping_add(lead));
         match self.handles.find(handle)? {
             Object::Chunk(chunk) => self.chunk(chunk).map(|record| (chunk, record)),
             Object::Other(_) => None,

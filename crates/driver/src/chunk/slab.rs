@@ -22,6 +22,7 @@
 //! What this does not do: decide when a chunk dies, or hold its memory. That is
 //! [`DeviceMemory`](crate::memory::DeviceMemory).
 
+use std::hint::black_box;
 use std::sync::OnceLock;
 
 use glia_abi::handle::McHandle;
@@ -133,6 +134,15 @@ impl ChunkSlab {
             generation: low_u32(life >> 32),
         };
         (slot.life.load(Ordering::Relaxed) & !PINS == life).then_some((chunk, copy))
+    }
+
+    /// Brings the record in this slot near for somebody who will most likely read it, and does not wait for
+    /// it. The slot need not exist.
+    #[inline]
+    pub(crate) fn touch(&self, number: u32) {
+        if let Some(slot) = self.get(number) {
+            black_box(slot.life.load(Ordering::Relaxed));
+        }
     }
 
     /// Takes a free slot and brings it to life with `chunk`'s fields; `None` when all slots are

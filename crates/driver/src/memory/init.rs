@@ -25,6 +25,7 @@ use crate::poolset::{NoPool, PoolName, PoolSet};
 use crate::process::{AttachSlots, Attached};
 use crate::reserve::DmaZone;
 use crate::site::Sites;
+use crate::sync::AtomicU32;
 use crate::usage::Usage;
 
 /// Size of the carveout at the start of each region (driver 2.27).
@@ -148,6 +149,7 @@ impl<A: Arena> DeviceMemory<A> {
             carveouts: Vec::new(),
             main_ends,
             attached: Attached::default(),
+            lead: AtomicU32::new(0),
             set: Mutex::new(set),
         };
         memory.take_carveouts()?;
