@@ -23,15 +23,17 @@
 //! aligned allocation that the runtime had to align by itself, and less than what the driver's pool
 //! takes, which rounds up to pages.
 //!
-//! **Locks.** One plain mutex for all of it, let go before the caller does anything else. To take and let
-//! go an idle one is the larger half of what an allocation and its end pay here, so there is no second
-//! one beside it.
+//! **Locks.** One plain mutex for all of it, let go before the caller does anything else. The list of live
+//! allocations needs it in any case, and to take and let go an idle one is half of what an allocation and
+//! its end pay here, so there is no second one beside it. Under it, what happens is only noted
+//! ([`journal`]), and booked later, many at a time.
 
 mod column;
 mod csv;
 mod dump;
 mod events;
 mod facts;
+mod journal;
 mod labels;
 mod ledger;
 mod line;
@@ -53,6 +55,7 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 
 use events::EventRing;
+use journal::Journal;
 use labels::Labels;
 use ledger::Ledger;
 use live::Lives;
@@ -84,19 +87,45 @@ pub struct Dml {
 
 #[derive(Debug)]
 struct Books {
+    /// What is not in ledger and ring yet.
+    journal: Journal,
     ledger: Ledger,
     ring: EventRing,
     lives: Lives,
-    /// What is said of those in the ring and of those that live.
+    /// What is said of those in journal and ring and of those that live.
     labels: Labels,
 }
 
 impl Books {
-    /// Enters an allocation, or its end, in the ledger and in the ring.
-    fn record(&mut self, action: Action, allocation: &Allocation, packed: (Packed, Option<Odd>)) {
-        let channel_bytes = self.ledger.record(action, allocation);
-        self.ring
-            .push(action, packed, channel_bytes, &mut self.labels);
+    /// Notes an allocation, or its end.
+    #[inline]
+    fn record(&mut self, action: Action, packed: Packed, odd: Option<Odd>) {
+        if self.journal.note(action, packed, odd) {
+            self.settle();
+        }
+    }
+
+    /// Enters in the ledger and in the ring what has been noted.
+    #[inline(never)]
+    fn settle(&mut self) {
+        let (entries, odd) = self.journal.entries();
+        let mut odds = odd.iter().copied();
+        let mut last = None;
+        for entry in &mut *entries {
+            let facts = &entry.facts;
+            // Many in a row have the same.
+            let model = match last {
+                Some((label, model)) if label == facts.label => model,
+                _ => self.labels.model(facts.label),
+            };
+            last = Some((facts.label, model));
+            let odd = facts.is_odd().then(|| odds.next()).flatten();
+            let posting = facts.posting(odd, model);
+            let channel_bytes = self.ledger.record(entry.action(), &posting);
+            entry.count(channel_bytes);
+        }
+        self.ring.extend(entries, odd, &mut self.labels);
+        self.journal.clear();
     }
 }
 
@@ -136,6 +165,7 @@ impl Dml {
         Self {
             device,
             books: Mutex::new(Books {
+                journal: Journal::new(),
                 ledger: Ledger::new(profile),
                 ring: EventRing::new(events_max),
                 lives: Lives::default(),
@@ -153,7 +183,8 @@ impl Dml {
     pub fn record(&self, action: Action, allocation: &Allocation) {
         let mut books = self.books();
         let label = books.labels.take(allocation, 1);
-        books.record(action, allocation, Packed::new(allocation, label));
+        let (packed, odd) = Packed::new(allocation, label);
+        books.record(action, packed, odd);
     }
 
     /// A list of live allocations, which somebody takes off in the end.
@@ -172,7 +203,7 @@ impl Dml {
         // One of an event, one of the list.
         let label = books.labels.take(allocation, 2);
         let (packed, odd) = Packed::new(allocation, label);
-        books.record(Action::Alloc, allocation, (packed, odd));
+        books.record(Action::Alloc, packed, odd);
         books.lives.add(list, handle, packed, odd)
     }
 
@@ -181,8 +212,8 @@ impl Dml {
     pub(crate) fn leave(&self, entered: Entered, allocation: &Allocation) {
         let mut books = self.books();
         // The event has the label that the list had.
-        let packed = Packed::new(allocation, entered.label);
-        books.record(Action::Free, allocation, packed);
+        let (packed, odd) = Packed::new(allocation, entered.label);
+        books.record(Action::Free, packed, odd);
         books.lives.remove(entered);
     }
 
@@ -203,29 +234,29 @@ impl Dml {
 
     /// Makes a loaded model known: what it owns from now on is told by its name.
     pub fn add_model(&self, id: ModelId, core: CoreId, name: &str) {
-        self.books().ledger.add_model(id, core, name);
+        self.settled().ledger.add_model(id, core, name);
     }
 
     /// Forgets a model that was unloaded. What it still owns stays its core's.
     pub fn remove_model(&self, id: ModelId) {
-        self.books().ledger.remove_model(id);
+        self.settled().ledger.remove_model(id);
     }
 
     /// Who holds what at this moment.
     #[must_use]
     pub fn table(&self) -> UsageTable {
-        self.books().ledger.table(self.device)
+        self.settled().ledger.table(self.device)
     }
 
     /// What the driver's counters of uses would say of this process at this moment.
     #[must_use]
     pub fn metrics(&self) -> MemoryMetrics {
-        self.books().ledger.metrics(self.device)
+        self.settled().ledger.metrics(self.device)
     }
 
     /// Bytes of a core for one use, and for all.
     pub(crate) fn core_bytes(&self, core: CoreId, usage: MemUsage) -> (u64, u64) {
-        self.books().ledger.core_bytes(core, usage)
+        self.settled().ledger.core_bytes(core, usage)
     }
 
     /// What a model on a core owns.
@@ -254,7 +285,7 @@ impl Dml {
 
     /// Both of one moment: the events that are kept, and how many older ones had to give way.
     pub(crate) fn events_and_losses(&self) -> (Vec<Event>, u64) {
-        let books = self.books();
+        let books = self.settled();
         let (ring, labels) = (books.ring.clone(), books.labels.clone());
         drop(books);
         // They are put together without the lock.
@@ -264,10 +295,72 @@ impl Dml {
     /// How many events had to give way to newer ones.
     #[must_use]
     pub fn events_dropped(&self) -> u64 {
-        self.books().ring.dropped()
+        self.settled().ring.dropped()
+    }
+
+    /// The books with all in them that has happened.
+    fn settled(&self) -> MutexGuard<'_, Books> {
+        let mut books = self.books();
+        books.settle();
+        books
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use glia_abi::arch::Arch;
+    use proptest::prelude::*;
+
+    use super::ledger::tests::any_allocation;
+    use super::*;
+
+    const MODEL: ModelId = ModelId(1001);
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Record(Action, Allocation),
+        AddModel,
+        RemoveModel,
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        let action = prop_oneof![Just(Action::Alloc), Just(Action::Free)];
+        let record = (action, any_allocation());
+        prop_oneof![
+            30 => record.prop_map(|(action, allocation)| Step::Record(action, allocation)),
+            1 => Just(Step::AddModel),
+            1 => Just(Step::RemoveModel),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_noted_counts_as_if_it_had_been_booked_at_once(
+            steps in proptest::collection::vec(any_step(), 0..4 * journal::ENTRIES),
+            events_max in 0..3 * journal::ENTRIES,
+        ) {
+            let [noted, booked] =
+                [(); 2].map(|()| Dml::new(DeviceId::new(0), Arch::V3.profile(), events_max));
+            for step in steps {
+                for dml in [&noted, &booked] {
+                    match &step {
+                        Step::Record(action, allocation) => dml.record(*action, allocation),
+                        Step::AddModel => dml.add_model(MODEL, CoreId::new(0), "a"),
+                        Step::RemoveModel => dml.remove_model(MODEL),
+                    }
+                }
+                // Whoever looks has it booked.
+                drop(booked.settled());
+            }
+            prop_assert_eq!(noted.metrics(), booked.metrics());
+            prop_assert_eq!(noted.table(), booked.table());
+            prop_assert_eq!(noted.events_and_losses(), booked.events_and_losses());
+            let kept = |dml: &Dml| dml.books().labels.len();
+            prop_assert_eq!(kept(&noted), kept(&booked));
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! fills and written over once it is full.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::labels::Labels;
 use super::ledger::Allocation;
@@ -32,8 +33,8 @@ pub struct Event {
 
 /// An event as it is kept.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
-    facts: Packed,
+pub(super) struct Kept {
+    pub(super) facts: Packed,
     /// 0 if there is no such number.
     channel_bytes: u64,
 }
@@ -46,26 +47,49 @@ impl Kept {
     const FREE: u8 = 1 << 4;
     /// With bytes in use on its channel.
     const COUNTED: u8 = 1 << 5;
+
+    /// An event that is not counted yet.
+    #[inline]
+    pub(super) fn new(action: Action, mut facts: Packed) -> Self {
+        if action == Action::Free {
+            facts.flags |= Self::FREE;
+        }
+        Self {
+            facts,
+            channel_bytes: 0,
+        }
+    }
+
+    pub(super) fn action(&self) -> Action {
+        match self.facts.has(Self::FREE) {
+            true => Action::Free,
+            false => Action::Alloc,
+        }
+    }
+
+    /// Adds the bytes in use on its channel, if it has one.
+    #[inline]
+    pub(super) fn count(&mut self, channel_bytes: Option<u64>) {
+        if let Some(bytes) = channel_bytes {
+            self.facts.flags |= Self::COUNTED;
+            self.channel_bytes = bytes;
+        }
+    }
 }
 
 /// Events that are taken memory for at a time: 64 KiB.
 const BLOCK: usize = 2048;
-/// Events that are moved into their places at a time. Those are cold memory, for which one has to
-/// wait: once for many, and not with each event in turn.
-const STAGED: usize = 64;
 
 /// The newest events.
 #[derive(Debug, Clone)]
 pub(super) struct EventRing {
-    /// All but the last are full.
-    blocks: Vec<Vec<Kept>>,
+    /// All but the last are full. Whoever copies the ring shares them, until they are written to.
+    blocks: Vec<Arc<Vec<Kept>>>,
     events_max: usize,
     /// How many there ever were.
     events: u64,
     /// Where in the blocks the next one goes.
     next: usize,
-    /// The newest of all, which have no place yet; as many older ones have theirs still.
-    staged: Vec<Kept>,
     /// Of the events that have some of it, oldest first.
     odd: VecDeque<Odd>,
 }
@@ -78,70 +102,40 @@ impl EventRing {
             events_max,
             events: 0,
             next: 0,
-            staged: Vec::with_capacity(STAGED.min(events_max)),
             odd: VecDeque::new(),
         }
     }
 
-    /// Adds an event, whose label has been counted; the oldest gives way if there is no room.
-    pub(super) fn push(
-        &mut self,
-        action: Action,
-        (mut facts, odd): (Packed, Option<Odd>),
-        channel_bytes: Option<u64>,
-        labels: &mut Labels,
-    ) {
-        self.events += 1;
-        if self.events_max == 0 {
-            labels.give_back(facts.label, 1);
-            return;
-        }
-        if odd.is_some() {
-            self.odd.extend(odd);
-        }
-        if action == Action::Free {
-            facts.flags |= Kept::FREE;
-        }
-        if channel_bytes.is_some() {
-            facts.flags |= Kept::COUNTED;
-        }
-        self.staged.push(Kept {
-            facts,
-            channel_bytes: channel_bytes.unwrap_or_default(),
-        });
-        if self.staged.len() >= STAGED.min(self.events_max) {
-            self.settle(labels);
-        }
-    }
-
-    /// Moves the staged events into their places, whose events go.
-    #[inline(never)]
-    fn settle(&mut self, labels: &mut Labels) {
-        let mut left = &self.staged[..];
+    /// Adds events, whose labels have been counted, and what there was no room for in them; the oldest
+    /// give way if there is no room.
+    pub(super) fn extend(&mut self, events: &[Kept], odd: &[Odd], labels: &mut Labels) {
+        self.events += events.len() as u64;
+        let (gone, mut left) = events.split_at(events.len().saturating_sub(self.events_max));
+        let odd_gone = forget(gone, labels);
+        self.odd.extend(odd.iter().skip(odd_gone));
         while !left.is_empty() {
             let (block, at) = (self.next / BLOCK, self.next % BLOCK);
             let room = (self.events_max - self.next).min(BLOCK - at);
-            let (settling, rest) = left.split_at(room.min(left.len()));
+            let (placing, rest) = left.split_at(room.min(left.len()));
             if block == self.blocks.len() {
-                self.blocks.push(Vec::with_capacity(room));
+                self.blocks.push(Arc::new(Vec::with_capacity(room)));
             }
             // PANIC: the blocks before are full, so that the place is in one of them or in that.
-            let places = &mut self.blocks[block];
-            match places.get_mut(at..at + settling.len()) {
+            let places = Arc::make_mut(&mut self.blocks[block]);
+            match places.get_mut(at..at + placing.len()) {
                 Some(places) => {
                     let odd = forget(places, labels);
                     self.odd.drain(..odd.min(self.odd.len()));
-                    places.copy_from_slice(settling);
+                    places.copy_from_slice(placing);
                 }
-                None => places.extend_from_slice(settling),
+                None => places.extend_from_slice(placing),
             }
-            self.next = match self.next + settling.len() {
+            self.next = match self.next + placing.len() {
                 next if next == self.events_max => 0,
                 next => next,
             };
             left = rest;
         }
-        self.staged.clear();
     }
 
     fn unpack(kept: &Kept, odd: &mut impl Iterator<Item = Odd>, labels: &Labels) -> Event {
@@ -149,10 +143,7 @@ impl EventRing {
         let odd = facts.is_odd().then(|| odd.next()).flatten();
         let is_counted = facts.has(Kept::COUNTED);
         Event {
-            action: match facts.has(Kept::FREE) {
-                true => Action::Free,
-                false => Action::Alloc,
-            },
+            action: kept.action(),
             allocation: facts.unpack(odd, labels.get(facts.label)),
             channel_bytes: is_counted.then_some(kept.channel_bytes),
         }
@@ -161,14 +152,11 @@ impl EventRing {
     /// The events, oldest first.
     pub(super) fn iter(&self, labels: &Labels) -> impl Iterator<Item = Event> {
         let mut odd = self.odd.iter().copied();
-        let placed = self.blocks.iter().map(Vec::len).sum::<usize>();
+        let placed = self.blocks.iter().map(|block| block.len()).sum::<usize>();
         // Of a ring that is not full, the next place is behind all events.
         let places = (self.next..placed).chain(0..self.next.min(placed));
-        let placed_events = places.filter_map(|at| self.blocks.get(at / BLOCK)?.get(at % BLOCK));
-        let events = placed_events.chain(&self.staged);
-        let events = events.map(move |kept| Self::unpack(kept, &mut odd, labels));
-        // Each staged event is in the place of one that is not there any more.
-        events.skip((placed + self.staged.len()).saturating_sub(self.events_max))
+        let events = places.filter_map(|at| self.blocks.get(at / BLOCK)?.get(at % BLOCK));
+        events.map(move |kept| Self::unpack(kept, &mut odd, labels))
     }
 
     /// How many gave way.
@@ -208,6 +196,9 @@ mod tests {
     use super::super::site::Site;
     use super::*;
 
+    /// Events that are added together.
+    const AT_A_TIME: usize = 7;
+
     /// A ring and the labels of its events.
     struct Pushed {
         ring: EventRing,
@@ -222,11 +213,20 @@ mod tests {
 
     fn pushed(events: impl IntoIterator<Item = Event>, events_max: usize) -> Pushed {
         let (mut ring, mut labels) = (EventRing::new(events_max), Labels::new());
+        let (mut entries, mut odd) = (Vec::new(), Vec::new());
         for event in events {
             let label = labels.take(&event.allocation, 1);
-            let packed = Packed::new(&event.allocation, label);
-            ring.push(event.action, packed, event.channel_bytes, &mut labels);
+            let (packed, rest) = Packed::new(&event.allocation, label);
+            odd.extend(rest);
+            let mut kept = Kept::new(event.action, packed);
+            kept.count(event.channel_bytes);
+            entries.push(kept);
+            if entries.len() == AT_A_TIME {
+                ring.extend(&entries, &odd, &mut labels);
+                (entries, odd) = (Vec::new(), Vec::new());
+            }
         }
+        ring.extend(&entries, &odd, &mut labels);
         Pushed { ring, labels }
     }
 
@@ -256,18 +256,20 @@ mod tests {
         // Each has a name of its own: never more names than events.
         let kept = pushed((0..10_000).map(|n| named(&n.to_string())), 100);
         assert_eq!((kept.events().len(), kept.ring.dropped()), (100, 9_900));
-        // Those that are staged, too: 10,000 is 16 more than a multiple of 64.
-        assert_eq!(kept.labels.len(), 100 + 16);
-        assert!(kept.labels.kept() <= (100 + 16) + 64);
+        assert_eq!(kept.labels.len(), 100);
+        assert!(kept.labels.kept() <= 100 + 64);
         assert_eq!(kept.ring.odd.len(), 0);
     }
 
     #[test]
     fn memory_is_taken_as_the_ring_fills_and_not_beyond() {
         let events = |count: usize| (0..count).map(|_| named("a"));
-        let room = |kept: &Pushed| -> usize { kept.ring.blocks.iter().map(Vec::capacity).sum() };
-        assert_eq!(room(&pushed(events(STAGED), 1 << 20)), BLOCK);
-        assert_eq!(room(&pushed(events(BLOCK + STAGED), 1 << 20)), 2 * BLOCK);
+        let room = |kept: &Pushed| -> usize {
+            let blocks = kept.ring.blocks.iter();
+            blocks.map(|block| block.capacity()).sum()
+        };
+        assert_eq!(room(&pushed(events(1), 1 << 20)), BLOCK);
+        assert_eq!(room(&pushed(events(BLOCK + 1), 1 << 20)), 2 * BLOCK);
         assert_eq!(room(&pushed(events(3 * BLOCK), BLOCK + 10)), BLOCK + 10);
     }
 
@@ -313,11 +315,9 @@ mod tests {
             events in proptest::collection::vec(any_event(), 0..300),
             events_max in 1..200_usize,
         ) {
-            let mut kept = pushed(events.clone(), events_max);
+            let kept = pushed(events.clone(), events_max);
             let dropped = events.len().saturating_sub(events_max);
             prop_assert_eq!(kept.ring.dropped(), dropped as u64);
-            prop_assert_eq!(kept.events(), &events[dropped..]);
-            kept.ring.settle(&mut kept.labels);
             prop_assert_eq!(kept.events(), &events[dropped..]);
             let words = events[dropped..].iter().map(|event| {
                 let facts = &event.allocation;

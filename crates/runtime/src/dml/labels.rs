@@ -61,6 +61,22 @@ impl<'a> Label<'a> {
         }
     }
 
+    /// Whether this is what is said of an allocation. As a rule both have it from the same place.
+    #[inline]
+    fn is_of(&self, allocation: &Allocation) -> bool {
+        let is_same_hint = match (&self.hint, &allocation.hint) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || **one == *other,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        let is_same_site = match (&self.site, &allocation.site) {
+            (None, None) => true,
+            (Some(one), Some(other)) => **one == *other,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        self.model == allocation.model && is_same_hint && is_same_site
+    }
+
     fn words(&self) -> Words {
         Words {
             model: self.model,
@@ -114,13 +130,13 @@ impl Labels {
     }
 
     /// The label of so many records that come, all of one allocation.
+    #[inline]
     pub(super) fn take(&mut self, allocation: &Allocation, records: u64) -> LabelId {
-        let label = Label::of(allocation);
-        let number = match self.kept.get(self.last as usize) {
-            Some(kept) if kept.label == label => self.last,
-            _ => self.find(label),
-        };
-        self.last = number;
+        let last = self.kept.get(self.last as usize);
+        if !last.is_some_and(|kept| kept.label.is_of(allocation)) {
+            self.last = self.find(Label::of(allocation));
+        }
+        let number = self.last;
         if let Some(kept) = self.kept.get_mut(number as usize).filter(|_| number > 0) {
             self.idle -= usize::from(kept.records == 0);
             kept.records += records;
@@ -128,6 +144,7 @@ impl Labels {
         LabelId(number)
     }
 
+    #[inline(never)]
     fn find(&mut self, label: Label<'_>) -> u32 {
         if label == Label::default() {
             return 0;
@@ -181,6 +198,11 @@ impl Labels {
     pub(super) fn get(&self, label: LabelId) -> Words {
         let kept = self.kept.get(label.index());
         kept.map_or_else(Words::default, |kept| kept.label.words())
+    }
+
+    /// The model that a label says.
+    pub(super) fn model(&self, label: LabelId) -> Option<ModelId> {
+        self.kept.get(label.index())?.label.model
     }
 
     /// Behind the places of all.

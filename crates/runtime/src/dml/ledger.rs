@@ -9,6 +9,7 @@ use glia_abi::arch::ArchProfile;
 use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::{Aggregate, MemUsage};
+use glia_abi::usage::Counter;
 
 use super::events::Action;
 use super::metrics::{CoreMetrics, Counters, MemoryMetrics, counter};
@@ -145,6 +146,7 @@ struct CoreAccount {
     total: Balance,
     /// Each peak is one of its own time.
     by_usage: [Balance; MemUsage::COUNT],
+    /// Without their total, which is that of all usages.
     counters: Counters,
 }
 
@@ -171,6 +173,18 @@ struct ModelAccount {
     core: CoreId,
     name: String,
     present: UsageBytes,
+}
+
+/// What of an allocation the ledger counts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Posting {
+    /// Bytes that the driver was asked for.
+    pub(super) bytes: u64,
+    pub(super) location: Location,
+    pub(super) usage: MemUsage,
+    pub(super) core: CoreId,
+    pub(super) channel: Channel,
+    pub(super) model: Option<ModelId>,
 }
 
 /// Who holds how much of a device.
@@ -201,20 +215,21 @@ impl Ledger {
     ///
     /// A core or channel that the device does not have is not counted either; nobody allocates
     /// there.
-    pub(super) fn record(&mut self, action: Action, allocation: &Allocation) -> Option<u64> {
-        let (usage, bytes) = (allocation.usage, allocation.allocated_bytes);
-        let counter = counter(usage, allocation.location);
-        if allocation.location == Location::Host {
-            self.host.book(action, counter, bytes);
+    pub(super) fn record(&mut self, action: Action, posting: &Posting) -> Option<u64> {
+        let (usage, bytes) = (posting.usage, posting.bytes);
+        let counter = counter(usage, posting.location);
+        if posting.location == Location::Host {
+            let booked_bytes = self.host.book(action, counter, bytes);
+            self.host.book(action, Counter::HostTotal, booked_bytes);
             return None;
         }
-        let channel = self.channels.get_mut(allocation.channel.index())?;
-        let core = self.cores.get_mut(allocation.core.index())?;
+        let channel = self.channels.get_mut(posting.channel.index())?;
+        let core = self.cores.get_mut(posting.core.index())?;
         channel.book(action, bytes);
         let booked_bytes = core.by_usage[usage.index()].book(action, bytes);
         core.total.book(action, booked_bytes);
-        core.counters.book(action, counter, bytes);
-        let model = allocation.model.and_then(|id| self.models.get_mut(&id));
+        core.counters.book(action, counter, booked_bytes);
+        let model = posting.model.and_then(|id| self.models.get_mut(&id));
         match (model, action) {
             (None, _) => {}
             (Some(model), Action::Alloc) => model.present.add(usage, bytes),
@@ -272,7 +287,7 @@ impl Ledger {
     pub(super) fn metrics(&self, device: DeviceId) -> MemoryMetrics {
         let cores = (0..).zip(&self.cores).map(|(number, account)| CoreMetrics {
             core: CoreId::new(number),
-            counters: account.counters,
+            counters: account.counters.with(Counter::DeviceTotal, account.total),
         });
         MemoryMetrics {
             device,
@@ -301,7 +316,6 @@ impl Ledger {
 #[cfg(test)]
 pub(super) mod tests {
     use glia_abi::arch::v3;
-    use glia_abi::usage::Counter;
     use proptest::prelude::*;
     use proptest::sample::Index;
 
@@ -323,7 +337,19 @@ pub(super) mod tests {
         }
     }
 
-    fn any_allocation() -> impl Strategy<Value = Allocation> {
+    fn record(ledger: &mut Ledger, action: Action, allocation: &Allocation) -> Option<u64> {
+        let posting = Posting {
+            bytes: allocation.allocated_bytes,
+            location: allocation.location,
+            usage: allocation.usage,
+            core: allocation.core,
+            channel: allocation.channel,
+            model: allocation.model,
+        };
+        ledger.record(action, &posting)
+    }
+
+    pub(in crate::dml) fn any_allocation() -> impl Strategy<Value = Allocation> {
         let place = (0..8_u32, 0..4_u32, 0..22_usize, any::<bool>());
         let model = proptest::option::of(1001..1003_u32);
         (place, 0..1_u64 << 36, 0..3_u64, model).prop_map(
@@ -364,9 +390,9 @@ pub(super) mod tests {
             for (allocation, index, kind) in steps {
                 if kind == 0 && !live.is_empty() {
                     let freed = live.swap_remove(index.index(live.len()));
-                    ledger.record(Action::Free, &freed);
+                    record(&mut ledger, Action::Free, &freed);
                 } else {
-                    ledger.record(Action::Alloc, &allocation);
+                    record(&mut ledger, Action::Alloc, &allocation);
                     live.push(allocation);
                 }
                 for (channel, peak) in (0..).zip(&mut peaks) {
@@ -384,7 +410,7 @@ pub(super) mod tests {
                 let is_it = |one: &&Allocation| match core {
                     Some(core) => one.location == Location::Device && one.core == core,
                     None => one.location == Location::Host,
-                } && counter(one.usage, one.location).1 == shown;
+                } && counter(one.usage, one.location) == shown;
                 let present = live.iter().filter(is_it).map(|one| one.allocated_bytes);
                 prop_assert_eq!(balance.present_bytes, present.sum::<u64>());
                 prop_assert!(balance.peak_bytes >= balance.present_bytes);
@@ -427,7 +453,7 @@ pub(super) mod tests {
             location: Location::Host,
             ..device_allocation(0, 4096)
         };
-        assert_eq!(ledger.record(Action::Alloc, &host), None);
+        assert_eq!(record(&mut ledger, Action::Alloc, &host), None);
         assert_eq!(ledger.table(DeviceId::new(0)).banks[0].peak_bytes, 0);
     }
 
@@ -435,8 +461,8 @@ pub(super) mod tests {
     fn bytes_that_no_device_can_hold_do_not_overflow() {
         let mut ledger = Ledger::new(&v3::PROFILE);
         let huge = device_allocation(0, u64::MAX - 1);
-        ledger.record(Action::Alloc, &huge);
-        ledger.record(Action::Alloc, &huge);
+        record(&mut ledger, Action::Alloc, &huge);
+        record(&mut ledger, Action::Alloc, &huge);
         assert_eq!(
             ledger.table(DeviceId::new(0)).banks[0].present_bytes,
             u64::MAX

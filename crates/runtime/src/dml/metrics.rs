@@ -27,15 +27,15 @@ impl Counters {
         self.0[counter.index()]
     }
 
-    /// Books bytes of a counter, and of the total of the location.
-    pub(super) fn book(
-        &mut self,
-        action: Action,
-        (total, counter): (Counter, Counter),
-        bytes: u64,
-    ) {
-        let booked_bytes = self.0[counter.index()].book(action, bytes);
-        self.0[total.index()].book(action, booked_bytes);
+    /// Books bytes that come or go, as many as a number can hold or as there are; how many.
+    pub(super) fn book(&mut self, action: Action, counter: Counter, bytes: u64) -> u64 {
+        self.0[counter.index()].book(action, bytes)
+    }
+
+    /// The same, but for one of them.
+    pub(super) fn with(mut self, counter: Counter, balance: Balance) -> Self {
+        self.0[counter.index()] = balance;
+        self
     }
 }
 
@@ -85,16 +85,12 @@ impl MemoryMetrics {
     }
 }
 
-/// The total of a location, and the counter of a use there. A use that is refused there has none of
-/// its own.
-pub(super) const fn counter(usage: MemUsage, location: Location) -> (Counter, Counter) {
-    let (total, none) = match location {
-        Location::Host => (Counter::HostTotal, Counter::UncategorizedHost),
-        Location::Device => (Counter::DeviceTotal, Counter::UncategorizedDevice),
-    };
-    match usage.category(location) {
-        Some(category) => (total, category.counter(location)),
-        None => (total, none),
+/// The counter of a use at a location. A use that is refused there has none of its own.
+pub(super) const fn counter(usage: MemUsage, location: Location) -> Counter {
+    match (usage.category(location), location) {
+        (Some(category), _) => category.counter(location),
+        (None, Location::Host) => Counter::UncategorizedHost,
+        (None, Location::Device) => Counter::UncategorizedDevice,
     }
 }
 

@@ -10,7 +10,7 @@ use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 
 use super::labels::{LabelId, Words};
-use super::ledger::Allocation;
+use super::ledger::{Allocation, ModelId, Posting};
 
 /// An allocation's facts as they are kept.
 #[derive(Debug, Clone, Copy)]
@@ -89,17 +89,36 @@ impl Packed {
         }
     }
 
+    /// What for.
+    pub(super) fn usage(&self) -> MemUsage {
+        let usages = MemUsage::ALL.get(usize::from(self.usage));
+        usages.copied().unwrap_or(MemUsage::Generic)
+    }
+
+    /// What of it the ledger counts, with what there was no room for and the model that the label says.
+    #[inline]
+    pub(super) fn posting(&self, odd: Option<Odd>, model: Option<ModelId>) -> Posting {
+        let rest = odd.unwrap_or_else(|| self.plain());
+        Posting {
+            bytes: rest.allocated_bytes,
+            location: self.location(),
+            usage: self.usage(),
+            core: rest.core,
+            channel: rest.channel,
+            model,
+        }
+    }
+
     /// The facts again, with what there was no room for, and what the label says.
     pub(super) fn unpack(&self, odd: Option<Odd>, words: Words) -> Allocation {
         let rest = odd.unwrap_or_else(|| self.plain());
-        let usages = MemUsage::ALL.get(usize::from(self.usage));
         Allocation {
             size_bytes: self.size_bytes,
             allocated_bytes: rest.allocated_bytes,
             pa: self.pa,
             align_offset_bytes: rest.align_offset_bytes,
             location: self.location(),
-            usage: usages.copied().unwrap_or(MemUsage::Generic),
+            usage: self.usage(),
             core: rest.core,
             channel: rest.channel,
             model: words.model,
