@@ -203,7 +203,7 @@ fn the_table_of_copies_holds_the_modes_that_were_asked_for() {
 }
 
 /// Every case of `bench runtime`, and what runs beside it.
-const RUNTIME_CASES: [(&str, Option<&str>); 13] = [
+const RUNTIME_CASES: [(&str, Option<&str>); 15] = [
     ("ioctl_nothing", None),
     ("dispatch_copy_64", Some("op layer")),
     ("ioctl_copy_64", Some("op layer")),
@@ -216,6 +216,8 @@ const RUNTIME_CASES: [(&str, Option<&str>); 13] = [
     ("batch_write_4k", Some("memcpy")),
     ("write_64m", Some("memcpy")),
     ("read_64m", Some("memcpy")),
+    ("write_64m_threaded", Some("memcpy")),
+    ("read_64m_threaded", Some("memcpy")),
     ("explanation_100k", None),
 ];
 

@@ -28,7 +28,7 @@ use super::report::{number, rounded, table, yes_or_no};
 use super::rng::Rng;
 use super::timing::{Op, Subject, Tally, interleave};
 use super::{BenchError, Effort, Step};
-use crate::machine::{Machine, MachineConfig, Model};
+use crate::machine::{Machine, MachineConfig, Model, SchedMode};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 const CORE: Core = Core {
@@ -153,8 +153,9 @@ struct Stack {
 }
 
 impl Stack {
-    fn new() -> Result<Self, BenchError> {
-        let machine = Machine::new(MachineConfig::new(Model::Trn2)).map_err(Box::new)?;
+    fn new(mode: SchedMode) -> Result<Self, BenchError> {
+        let config = MachineConfig::new(Model::Trn2).with_mode(mode);
+        let machine = Machine::new(config).map_err(Box::new)?;
         let process = machine.process(PID);
         let transport = || Arc::clone(&process) as Arc<dyn Transport>;
         let runtime = Runtime::open(transport(), &[DEVICE], RuntimeConfig::default())?;
@@ -204,7 +205,7 @@ pub fn run_runtime(
     effort: Effort,
     on_step: &mut dyn FnMut(Step),
 ) -> Result<RuntimeReport, BenchError> {
-    let stack = Stack::new()?;
+    let stack = Stack::new(SchedMode::Inline)?;
     let mut bench = Bench {
         effort,
         on_step,
@@ -231,7 +232,7 @@ struct Bench<'a> {
 }
 
 /// Cases in all.
-const CASES: u64 = 13;
+const CASES: u64 = 15;
 
 impl Bench<'_> {
     fn case<'s>(
@@ -439,7 +440,7 @@ fn explanation(effort: Effort, bench: &mut Bench<'_>) -> Result<(), BenchError> 
         Effort::Full => 100_000,
         Effort::Quick => 1_000,
     };
-    let stack = Stack::new()?;
+    let stack = Stack::new(SchedMode::Inline)?;
     let mut pages = (0..2 * live)
         .map(|_| stack.page())
         .collect::<Result<Vec<_>, _>>()?;
@@ -481,26 +482,42 @@ fn copies(stack: &Stack, bench: &mut Bench<'_>) -> Result<(), BenchError> {
     bench.case("read_4k", read, None, NO_BAR)?;
     batches(stack, bench)?;
 
+    staged(stack, ["write_64m", "read_64m"], bench)?;
+    let threaded = Stack::new(SchedMode::THREADED)?;
+    staged(
+        &threaded,
+        ["write_64m_threaded", "read_64m_threaded"],
+        bench,
+    )
+}
+
+/// What is copied through the halves of the copy buffer.
+fn staged(
+    stack: &Stack,
+    cases: [&'static str; 2],
+    bench: &mut Bench<'_>,
+) -> Result<(), BenchError> {
     let spec = AllocSpec::device(STAGED_BYTES as u64, MemUsage::Tensor);
     let tensor = stack.runtime.allocate(CORE, &spec)?;
     let source = vec![3; STAGED_BYTES];
     let (mut back, mut plain) = (vec![4; STAGED_BYTES], vec![4; STAGED_BYTES]);
-    let staged = Bar {
+    let bar = Bar {
         ratio: Some(0.8),
         ..NO_BAR
     };
+    let [write_case, read_case] = cases;
     let write = timed(1, || Ok(tensor.write(0, black_box(&source))?));
     let peer = timed(1, || {
         black_box(&mut plain[..]).copy_from_slice(black_box(&source));
         Ok(())
     });
-    bench.case("write_64m", write, Some(("memcpy", peer)), staged)?;
+    bench.case(write_case, write, Some(("memcpy", peer)), bar)?;
     let read = timed(1, || Ok(tensor.read(0, black_box(&mut back))?));
     let peer = timed(1, || {
         black_box(&mut plain[..]).copy_from_slice(black_box(&source));
         Ok(())
     });
-    bench.case("read_64m", read, Some(("memcpy", peer)), staged)
+    bench.case(read_case, read, Some(("memcpy", peer)), bar)
 }
 
 /// What one of many writes costs that are made in one call.
