@@ -1,27 +1,23 @@
-//! What is done with a ring for zero copies while it is held.
+//! What is done with a ring for zero copies while it is held: requests enter, and get on.
 
-use std::sync::Arc;
+mod retire;
+mod stage;
 
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, UserAddr};
 use glia_abi::errno::Errno;
-use glia_abi::event::Event;
-use glia_abi::handle::Pid;
-use glia_abi::port::{Budget, Look, NotCompleted, TimedOut};
-use glia_abi::sched::{Micros, Tick};
+use glia_abi::port::TimedOut;
+use glia_abi::sched::Tick;
 use glia_abi::transport::{PinFault, UserMemory};
-use glia_abi::udma::MARKER;
+
+use retire::Gone;
 
 use super::context::{Context, Ends, Fence, Prepared, Request, State, Told, Uncut, ZeroCopies};
 use super::cut::pieces;
 use super::queue::Region;
-use super::{Reply, ZeroCopy, context_number};
+use super::{Reply, ZeroCopy};
 use crate::dma::DmaError;
-use crate::dma::budget::{Awaited, budget};
-use crate::dma::failure::{RETRIES_MAX, UnderWay};
-use crate::dma::held::{Batching, Held, Staged, announce};
-use crate::dma::lane::Links;
-use crate::dma::marker::{transfer_at, words_at};
+use crate::dma::held::Held;
 use crate::memory::OwnedPin;
 
 /// A synchronous copy begins to wait for the engine when there is room for no more than this
@@ -30,32 +26,6 @@ const WAIT_BELOW: u32 = 65;
 /// and goes on when there is room for so much more (`DESC_WAIT_THRESHOLD_HI`).
 const WAIT_UNTIL: u32 = 520;
 
-/// How soon the worker looks again whether a reset has ended.
-const LOOK_AGAIN: Micros = Micros(1_000);
-
-/// Which request could not go on, and why.
-pub(super) struct Refused {
-    request: u64,
-    why: DmaError,
-}
-
-/// A context that has ended.
-struct Gone {
-    request: u64,
-    /// It was the last of its request.
-    was_last: bool,
-}
-
-/// What came of a context that has been moved.
-enum Finished {
-    /// It has ended.
-    Gone(Gone),
-    /// The engine has its fence.
-    Fencing,
-    /// There was none.
-    Nothing,
-}
-
 /// Until when the worker rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
@@ -63,24 +33,6 @@ pub(super) enum Rest {
     Idle,
     /// Until this time at the latest, or the queue has done something.
     Until(Tick),
-}
-
-/// What a look at the oldest context has found.
-enum Oldest {
-    None,
-    NotYet(Tick),
-    Done,
-    TimedOut(u32, Staged, u32, TimedOut),
-}
-
-/// How long a context is waited for, always as if another one were behind it.
-fn wait_for(links: &Links, pairs: u32) -> Budget {
-    let awaited = Awaited {
-        descs: pairs,
-        is_pipelined: true,
-        is_d2d: false,
-    };
-    budget(&links.profile.wait, links.platform, awaited)
 }
 
 impl Held<'_> {
@@ -310,339 +262,6 @@ impl Held<'_> {
                 (None, Some(request)) => self.cancel(request, Errno::ENOMEM),
             }
         }
-    }
-
-    /// Ends the contexts whose markers have come; says whether there were any, and until when the
-    /// next one is waited for.
-    fn retire_ready(&mut self, now: Tick) -> (bool, Option<Tick>) {
-        let mut has_done = false;
-        loop {
-            match self.look_at_oldest(now) {
-                Oldest::None => return (has_done, None),
-                Oldest::NotYet(until) => return (has_done, Some(until)),
-                Oldest::Done => {
-                    self.finish_oldest(1);
-                }
-                Oldest::TimedOut(slot, staged, retries, why) => {
-                    let culprit = UnderWay::ZeroCopy(slot);
-                    let may_retry = retries < RETRIES_MAX && self.is_disturbed(staged.started);
-                    if may_retry && self.links.requests.is_at_work() {
-                        return (has_done, Some(now.after(LOOK_AGAIN)));
-                    }
-                    if !may_retry || self.stage_again(culprit, why).is_err() {
-                        self.fail_ring(culprit, why);
-                    }
-                }
-            }
-            has_done = true;
-        }
-    }
-
-    fn look_at_oldest(&mut self, now: Tick) -> Oldest {
-        let links = self.links;
-        let ring = &mut *self.ring;
-        let queue = ring.pair.queue();
-        let Some(zero) = ring.zero_copies.as_deref_mut() else {
-            return Oldest::None;
-        };
-        let (slot, staged, retries) = match zero.oldest_submitted() {
-            None => return Oldest::None,
-            Some((_, None)) => return Oldest::Done,
-            Some((slot, Some((staged, retries)))) => (slot, staged, retries),
-        };
-        let began = zero.awaited_since(&staged, now);
-        let looked = match words_at(&*links.host, zero.marker(slot)) {
-            Ok(words) => links.port.look_for_word(
-                queue,
-                words.poll,
-                MARKER,
-                began,
-                wait_for(links, staged.pairs),
-            ),
-            Err(_) => Look::TimedOut(TimedOut {
-                queue,
-                reason: NotCompleted::Stopped,
-            }),
-        };
-        match looked {
-            Look::There => Oldest::Done,
-            Look::NotYet { until } => Oldest::NotYet(until),
-            Look::TimedOut(why) => Oldest::TimedOut(slot, staged, retries, why),
-        }
-    }
-
-    /// Waits for the oldest submitted context and ends it; `None` if there is none.
-    fn retire_oldest(&mut self) -> Result<Option<Gone>, DmaError> {
-        let links = self.links;
-        loop {
-            let queue = self.ring.pair.queue();
-            let zero = self.zero()?;
-            let (slot, staged, retries) = match zero.oldest_submitted() {
-                None => return Ok(None),
-                Some((_, None)) => match self.finish_oldest(1) {
-                    Finished::Gone(gone) => return Ok(Some(gone)),
-                    Finished::Fencing => continue,
-                    Finished::Nothing => return Ok(None),
-                },
-                Some((slot, Some((staged, retries)))) => (slot, staged, retries),
-            };
-            let words = words_at(&*links.host, zero.marker(slot))?;
-            let budget = wait_for(links, staged.pairs);
-            match links.port.await_word(queue, words.poll, MARKER, budget) {
-                Ok(polls) => match self.finish_oldest(polls) {
-                    Finished::Gone(gone) => return Ok(Some(gone)),
-                    Finished::Fencing => {}
-                    Finished::Nothing => return Ok(None),
-                },
-                Err(why) => {
-                    self.overcome(UnderWay::ZeroCopy(slot), staged.started, why, retries)?;
-                }
-            }
-        }
-    }
-
-    /// The oldest context has been moved: it ends, or its fence is staged.
-    fn finish_oldest(&mut self, polls: u64) -> Finished {
-        let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
-            return Finished::Nothing;
-        };
-        let Some((slot, context)) = zero.queue.oldest_submitted() else {
-            return Finished::Nothing;
-        };
-        let Request { id, account, .. } = context.request;
-        let wants_fence = context.fence == Fence::Wanted;
-        if let State::Submitted(_, staged, _) = context.state {
-            self.acknowledge(account, context_number(slot), staged.pairs, polls);
-        }
-        if wants_fence {
-            if self.stage_fence(slot).is_ok() {
-                return Finished::Fencing;
-            }
-            // A queue that is stopped keeps its writes, too.
-            let why = TimedOut {
-                queue: self.ring.pair.queue(),
-                reason: NotCompleted::Stopped,
-            };
-            self.fail_ring(UnderWay::ZeroCopy(slot), why);
-            return Finished::Nothing;
-        }
-        let zero = self.ring.zero_copies.as_deref_mut();
-        let Some((_, context)) = zero.and_then(|zero| zero.queue.pop_submitted()) else {
-            return Finished::Nothing;
-        };
-        let was_last = context.ends.is_some();
-        if let Some(ends) = context.ends {
-            // What it has pinned has gone by then.
-            drop(context.state);
-            self.end(account.by, ends, Ok(()));
-        }
-        Finished::Gone(Gone {
-            request: id,
-            was_last,
-        })
-    }
-
-    /// Hands the engine a batch that moves nothing and whose marker comes behind all writes.
-    fn stage_fence(&mut self, slot: u32) -> Result<(), DmaError> {
-        let links = self.links;
-        let ring = &mut *self.ring;
-        let Some(zero) = ring.zero_copies.as_deref_mut() else {
-            return Ok(());
-        };
-        let marker = zero.marker(slot);
-        let Some(context) = zero.queue.get_mut(slot) else {
-            return Ok(());
-        };
-        let profile = links.profile;
-        let (transfer, barrier) = Context::fence(profile.arch, profile.host_to_bus(marker));
-        let batch = Batching {
-            account: context.request.account,
-            context: context_number(slot),
-            size_bytes: transfer.size_bytes,
-            data_descs: 1,
-            marker: transfer_at(profile, marker, barrier),
-            words: words_at(&*links.host, marker)?,
-        };
-        let transfers = std::iter::once(transfer);
-        let fence = announce(links, self.lane, &mut ring.pair, &batch, transfers)?;
-        context.fence = Fence::Staged;
-        if let State::Submitted(_, staged, _) = &mut context.state {
-            *staged = fence;
-        }
-        Ok(())
-    }
-
-    /// A request has ended: whoever asked for it is told, unless it stands and waits.
-    fn end(&mut self, by: Pid, ends: Ends, outcome: Result<(), Errno>) {
-        let Ends::Told(told) = ends else {
-            return;
-        };
-        let host = &*self.links.host;
-        let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
-            return;
-        };
-        let posted = zero.post(host, (by, told.reply), told.result.and(outcome));
-        let event = Event::CompletionPosted {
-            sequence: posted.sequence,
-            result: posted.result,
-        };
-        self.tell(by, &event);
-    }
-
-    /// Takes what the engine has not been given of a request out of the queue. What it has been
-    /// given goes on; when that has ended, or at once, the request ends with this error.
-    fn cancel(&mut self, request: u64, why: Errno) {
-        let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
-            return;
-        };
-        let is_its = |context: &Context| context.request.id == request;
-        let mut ends = None;
-        let mut by = self.by;
-        for context in zero.queue.remove_unsubmitted(is_its) {
-            by = context.request.account.by;
-            ends = context.ends.or(ends);
-        }
-        if let Some(Ends::Told(told)) = &mut ends {
-            told.result = Err(why);
-        }
-        match zero.last_submitted(is_its) {
-            // It ends the request now, in place of one that would have had the barrier.
-            Some(sibling) if sibling.ends.is_none() => {
-                if sibling.request.to_device && sibling.fence == Fence::None {
-                    sibling.fence = Fence::Wanted;
-                }
-                sibling.ends = ends;
-            }
-            Some(_) => {}
-            None => {
-                if let Some(ends) = ends {
-                    self.end(by, ends, Err(why));
-                }
-            }
-        }
-    }
-
-    /// Stages contexts that are pinned, as long as they fit; says whether it did one. If that of
-    /// `own` is refused, it is an error; any other request is told.
-    fn issue(&mut self, own: Option<u64>) -> Result<bool, DmaError> {
-        match self.issue_next() {
-            Ok(has_issued) => Ok(has_issued),
-            Err(refused) if Some(refused.request) == own => Err(refused.why),
-            Err(refused) => {
-                self.cancel(refused.request, refused.why.errno());
-                Ok(true)
-            }
-        }
-    }
-
-    /// Stages the context that is next, if it fits.
-    fn issue_next(&mut self) -> Result<bool, Refused> {
-        let available = self.ring.pair.index().available();
-        let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
-            return Ok(false);
-        };
-        let Some((slot, context)) = zero.queue.next_pinned() else {
-            return Ok(false);
-        };
-        let (request, pages) = (context.request, context.pages);
-        if let State::Completed = context.state {
-            zero.queue.mark_submitted();
-            return Ok(true);
-        }
-        if available <= pages {
-            return Ok(false);
-        }
-        let staged = self
-            .refuse_by_order(request.account, pages.saturating_add(1))
-            .and_then(|()| self.stage_context(slot));
-        match staged {
-            Ok(()) => {
-                if let Some(zero) = self.ring.zero_copies.as_deref_mut() {
-                    zero.queue.mark_submitted();
-                }
-                Ok(true)
-            }
-            Err(why) => Err(Refused {
-                request: request.id,
-                why,
-            }),
-        }
-    }
-
-    /// Hands the context in a slot to the engine, for the first time or again.
-    pub(in crate::dma) fn stage_context(&mut self, slot: u32) -> Result<(), DmaError> {
-        let links = self.links;
-        let ring = &mut *self.ring;
-        let Some(zero) = ring.zero_copies.as_deref_mut() else {
-            return Ok(());
-        };
-        let marker = zero.marker(slot);
-        let Some(context) = zero.queue.get_mut(slot) else {
-            return Ok(());
-        };
-        let (State::Pinned(part) | State::Submitted(part, ..)) = &context.state else {
-            return Ok(());
-        };
-        let profile = links.profile;
-        let to_bus = |at| profile.host_to_bus(at);
-        let (transfers, barrier) = context.transfers(part, profile.arch, to_bus);
-        let batch = Batching {
-            account: context.request.account,
-            context: context_number(slot),
-            size_bytes: context.size_bytes,
-            // One for a page at most.
-            data_descs: u32::try_from(transfers.clone().count()).unwrap_or(u32::MAX),
-            marker: transfer_at(profile, marker, barrier),
-            words: words_at(&*links.host, marker)?,
-        };
-        let staged = announce(links, self.lane, &mut ring.pair, &batch, transfers)?;
-        if context.fence == Fence::Staged {
-            // Its bytes are moved again, and what comes behind them, too.
-            context.fence = Fence::Wanted;
-        }
-        let state = std::mem::replace(&mut context.state, State::Completed);
-        context.state = state.submitted(staged);
-        Ok(())
-    }
-
-    /// Pins the context that is next, if the budget allows.
-    fn pin_next(&mut self) -> Result<bool, Refused> {
-        let Some(zero) = self.ring.zero_copies.as_deref_mut() else {
-            return Ok(false);
-        };
-        let Some((_, context)) = zero.queue.next_unpinned() else {
-            return Ok(false);
-        };
-        let (request, pages) = (context.request, context.pages);
-        let State::Unpinned {
-            memory,
-            offset_bytes,
-        } = &context.state
-        else {
-            zero.queue.mark_pinned();
-            return Ok(true);
-        };
-        let (memory, range) = (Arc::clone(memory), (*offset_bytes, context.size_bytes));
-        if !zero.can_pin(u64::from(pages)) {
-            return Ok(false);
-        }
-        let pinned = {
-            let _for_request = self.scope(request.account).enter();
-            let (offset_bytes, size_bytes) = range;
-            memory.pin(offset_bytes, size_bytes, !request.to_device)
-        };
-        let pinned = pinned.map_err(|fault| Refused {
-            request: request.id,
-            why: fault.into(),
-        })?;
-        if let Some(zero) = self.ring.zero_copies.as_deref_mut() {
-            let part = zero.hold(pinned, u64::from(pages));
-            if let Some((_, context)) = zero.queue.next_unpinned() {
-                context.state = State::Pinned(part);
-                zero.queue.mark_pinned();
-            }
-        }
-        Ok(true)
     }
 
     /// Enters a context that is pinned.
