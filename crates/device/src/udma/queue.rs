@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A doorbell moves `posted` and kicks the worker as soon as both sides have something; the
-//! worker's step executes up to [`STEP_PAIRS`] pairs, one at a time and in order, and moves
+//! worker's step executes up to 64 pairs, one at a time and in order, and moves
 //! `retired` after each. RX alone is credit and waits. A reset of a side drops what it has posted,
 //! and puts the `origin` there: slot 0, ring id 1.
 //!
@@ -27,28 +27,26 @@
 //! pause has returned, no descriptor is being executed. A doorbell takes no lock, nor does the
 //! question whether anything can still come.
 
+mod fly;
+mod run;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::fence;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use glia_abi::event::{EngineFault, Event, Ids};
-use glia_abi::fault::{PairAt, PairFault};
 use glia_abi::handle::{QueueId, WorkerId};
 use glia_abi::port::{Budget, Look, NotCompleted, TimedOut};
 use glia_abi::regs::{COUNT_MASK, QUEUE_RESET_BIT, QueueReg, RING_BASE_LOW_MASK};
 use glia_abi::sched::{Micros, Poll, Step, Tick, WaitOn, Worker};
 use glia_abi::sync::{AtomicU32, Ordering};
-use glia_abi::udma::{DESC_SIZE_BYTES, DESC_WORDS, Direction, RxDesc, TxDesc};
+use glia_abi::udma::Direction;
 
-use super::check::check;
-use super::copy::{self, Held, HeldPins, Pair, Stretch};
-use super::flight::{Did, Flight, LateHeads};
-use super::side::{RLIMIT_MASK_DMB, Side, Slot};
+use super::copy::Stretch;
+use super::flight::{Flight, LateHeads};
+use super::side::Side;
 use crate::bus::Bus;
-
-/// Pairs that one step executes at most: whoever else has work gets a turn.
-const STEP_PAIRS: u64 = 64;
 
 /// No worker has this number.
 const NOBODY: u32 = u32::MAX;
@@ -344,234 +342,6 @@ impl Queue {
         }
     }
 
-    /// Executes one pair, at this slot of either ring; `ahead` are the descriptors behind `rx`.
-    fn execute<'a>(
-        &'a self,
-        index: u64,
-        (tx, tx_slot): (TxDesc, Slot),
-        (rx, rx_slot): (RxDesc, Slot),
-        held: &mut Held<'a, '_>,
-        ahead: impl Iterator<Item = RxDesc>,
-    ) -> Result<u64, EngineFault> {
-        check((tx, tx_slot), (rx, rx_slot))?;
-        let pair = Pair::of(tx, rx);
-        copy::execute(&self.bus, pair, held, ahead)?;
-        if self.tells_moved() {
-            // Whoever hears it may do what it likes with pins.
-            held.pins.let_go();
-            self.tell_moved(index, pair);
-        }
-        Ok(pair.size_bytes)
-    }
-
-    /// Whether somebody wants to hear of each pair.
-    fn tells_moved(&self) -> bool {
-        self.bus.detail >= glia_abi::event::Detail::Descriptors
-    }
-
-    fn tell_moved(&self, index: u64, pair: Pair) {
-        self.tell(&Event::Moved {
-            index,
-            source: pair.source,
-            target: pair.target,
-            size_bytes: pair.size_bytes,
-        });
-    }
-
-    /// Executes what is ready, up to [`STEP_PAIRS`] pairs, and tells so.
-    fn run_straight(&self, stretch: &mut Stretch) -> Step {
-        let first = self.side(Direction::Tx).retired.load(Ordering::Relaxed);
-        let (done, size_bytes, fault) = self.run(self.ready().min(STEP_PAIRS), stretch);
-        if done > 0 {
-            // CAST: at most STEP_PAIRS.
-            #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
-            let descs = done as u32;
-            self.tell(&Event::Executed {
-                first,
-                descs,
-                size_bytes,
-            });
-        }
-        if let Some(fault) = fault {
-            self.stop(fault);
-        }
-        if self.ready() > 0 {
-            Step::Again
-        } else {
-            Step::Idle
-        }
-    }
-
-    /// Executes up to so many pairs; says how many bytes they moved, and how many they were, and
-    /// the fault that ended them.
-    fn run(&self, pairs: u64, stretch: &mut Stretch) -> (u64, u64, Option<EngineFault>) {
-        let [tx, rx] = &self.sides;
-        let (mut done, mut moved_bytes) = (0, 0);
-        let mut held = Held {
-            pins: HeldPins::default(),
-            stretch,
-        };
-        while done < pairs {
-            let tx_position = tx.retired.load(Ordering::Relaxed);
-            let rx_position = rx.retired.load(Ordering::Relaxed);
-            let (tx_slot, rx_slot) = (tx.slot(tx_position), rx.slot(rx_position));
-            // As far as neither ring ends.
-            let tx_left = tx.ring_len().saturating_sub(tx_slot.index);
-            let rx_left = rx.ring_len().saturating_sub(rx_slot.index);
-            let straight = (pairs - done).min(tx_left).min(rx_left);
-            if straight == 0 {
-                // A length of 0 was written while descriptors were posted.
-                let direction = if tx_left == 0 {
-                    Direction::Tx
-                } else {
-                    Direction::Rx
-                };
-                return (done, moved_bytes, Some(EngineFault::NotReady { direction }));
-            }
-            let tx_descs = self.descriptors(Direction::Tx, tx_slot, straight);
-            let rx_descs = self.descriptors(Direction::Rx, rx_slot, straight);
-            let (tx_descs, rx_descs) = match (tx_descs, rx_descs) {
-                (Ok(tx_descs), Ok(rx_descs)) => (tx_descs, rx_descs),
-                (Err(fault), _) | (_, Err(fault)) => return (done, moved_bytes, Some(fault)),
-            };
-            for (step, (tx_desc, rx_desc)) in tx_descs.iter().zip(rx_descs).enumerate() {
-                // A doorbell may have stopped the queue meanwhile.
-                if self.stopped.load(Ordering::Relaxed) != 0 {
-                    return (done, moved_bytes, None);
-                }
-                let tx_desc = TxDesc::from_words(load(tx_desc));
-                let rx_desc = RxDesc::from_words(load(rx_desc));
-                let behind = rx_descs.iter().skip(step + 1);
-                let ahead = behind.map(|desc| RxDesc::from_words(load(desc)));
-                let step = step as u64;
-                let index = tx_position + step;
-                let (sent, received) = ((tx_desc, tx_slot), (rx_desc, rx_slot));
-                match self.execute(index, sent, received, &mut held, ahead) {
-                    Ok(size_bytes) => moved_bytes += size_bytes,
-                    Err(fault) => return (done, moved_bytes, Some(fault)),
-                }
-                done += 1;
-                // ORDER: whoever sees the pair retired sees its bytes.
-                tx.retired.store(index + 1, Ordering::Release);
-                rx.retired.store(rx_position + step + 1, Ordering::Release);
-            }
-        }
-        (done, moved_bytes, None)
-    }
-
-    /// Lets time go on for the pairs that take some, by one thing; says when the next is due.
-    fn fly(&self, flight: &mut Flight, now: Tick) -> Option<Tick> {
-        let goes_on = match self.take_on(flight, now) {
-            Ok(goes_on) => goes_on,
-            Err(fault) => {
-                self.stop(fault);
-                return None;
-            }
-        };
-        let [tx, rx] = &self.sides;
-        let oldest = tx.retired.load(Ordering::Relaxed);
-        match flight.advance(&self.bus, now) {
-            Did::Nothing | Did::Something => {}
-            Did::Written { place, pair, fault } => {
-                let index = oldest + place as u64;
-                if self.tells_moved() {
-                    self.tell_moved(index, pair);
-                }
-                lock(&self.late_heads).note(fault, index, now);
-                // Each is told by itself: others may come between them.
-                self.tell(&Event::Executed {
-                    first: index,
-                    descs: 1,
-                    size_bytes: pair.size_bytes,
-                });
-            }
-            Did::Failed(fault) => {
-                flight.clear();
-                self.stop(fault);
-                return None;
-            }
-        }
-        let done = flight.retire();
-        for side in [tx, rx] {
-            let retired = side.retired.load(Ordering::Relaxed);
-            // ORDER: whoever sees the pair retired sees its bytes.
-            side.retired.store(retired + done, Ordering::Release);
-        }
-        if flight.has_hung() {
-            self.stop_silently();
-            return None;
-        }
-        // What is wrong is told when everything before it is done.
-        let is_wrong = !goes_on && flight.len() == 0;
-        let more = is_wrong || goes_on && flight.has_room() && self.ready() > flight.len();
-        if more { Some(now) } else { flight.due() }
-    }
-
-    /// Takes on what there is room for. A descriptor that is wrong stops the queue when everything
-    /// before it is done; until then the answer is false.
-    fn take_on(&self, flight: &mut Flight, now: Tick) -> Result<bool, EngineFault> {
-        let [tx, rx] = &self.sides;
-        let has_no_dmb = tx.rlimit_mask.load(Ordering::Relaxed) & RLIMIT_MASK_DMB != 0;
-        while flight.has_room() && self.ready() > flight.len() {
-            let tx_position = tx.retired.load(Ordering::Relaxed) + flight.len();
-            let rx_position = rx.retired.load(Ordering::Relaxed) + flight.len();
-            let (tx_slot, rx_slot) = (tx.slot(tx_position), rx.slot(rx_position));
-            let first = |direction, slot| {
-                let descs = self.descriptors(direction, slot, 1)?;
-                let missing = EngineFault::NotReady { direction };
-                descs.first().map(load).ok_or(missing)
-            };
-            let checked = first(Direction::Tx, tx_slot).and_then(|tx_words| {
-                let mut tx = TxDesc::from_words(tx_words);
-                let rx = RxDesc::from_words(first(Direction::Rx, rx_slot)?);
-                check((tx, tx_slot), (rx, rx_slot))?;
-                if has_no_dmb {
-                    tx.len_ctrl.set_data_barrier(false);
-                }
-                Ok((tx, rx))
-            });
-            let pair = match checked {
-                Ok(pair) => pair,
-                Err(_) if flight.len() > 0 => return Ok(false),
-                Err(fault) => return Err(fault),
-            };
-            let fault = self.ordered(tx_position, pair);
-            if let Some(fault) = fault {
-                let index = tx_position;
-                self.tell(&Event::Ordered { index, fault });
-            }
-            flight.take_on(&self.bus, now, self.id, pair, fault);
-        }
-        Ok(true)
-    }
-
-    /// What the fault plan has for a pair.
-    fn ordered(&self, index: u64, (tx, _): (TxDesc, RxDesc)) -> Option<PairFault> {
-        let faults = &self.bus.faults;
-        if !faults.is_armed() {
-            return None;
-        }
-        let batch = {
-            let mut batches = lock(&self.batches);
-            while batches.front().is_some_and(|it| it.pairs.end <= index) {
-                batches.pop_front();
-            }
-            // One that was announced before there was a plan is passed over.
-            let batch = batches.front().filter(|it| it.pairs.contains(&index));
-            batch.cloned()?
-        };
-        faults.pair(&PairAt {
-            device: self.bus.device,
-            queue: self.id,
-            index,
-            in_batch: index - batch.pairs.start,
-            is_last: index + 1 == batch.pairs.end,
-            size_bytes: tx.len_ctrl.size_bytes(),
-            reads_hbm: !self.bus.is_host(tx.source),
-            in_reset: batch.in_reset,
-        })
-    }
-
     /// Where a side's head is seen to be.
     fn head(&self, side: &Side) -> u64 {
         let retired = side.retired.load(Ordering::Acquire);
@@ -581,26 +351,6 @@ impl Queue {
         // Positions are those of TX; either side is as far behind.
         let position = self.side(Direction::Tx).retired.load(Ordering::Acquire);
         retired.saturating_sub(position.saturating_sub(late))
-    }
-
-    /// The descriptors of a side from a slot on: `count` of them, or the first if the ring leaves
-    /// memory behind it.
-    fn descriptors(
-        &self,
-        direction: Direction,
-        slot: Slot,
-        count: u64,
-    ) -> Result<&[[AtomicU32; DESC_WORDS]], EngineFault> {
-        let base = self.side(direction).ring_base();
-        let at = base.checked_add(slot.index * DESC_SIZE_BYTES);
-        let found = at.and_then(|at| {
-            let all = self.bus.descriptors(at, count);
-            all.or_else(|| self.bus.descriptors(at, 1))
-        });
-        found.ok_or(EngineFault::RingAddress {
-            direction,
-            at: at.unwrap_or(base),
-        })
     }
 
     fn stop(&self, fault: EngineFault) {
@@ -700,10 +450,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The bit of a side in `stopped`.
 const fn side_bit(direction: Direction) -> u32 {
     1 << direction.index()
-}
-
-/// The words of a descriptor. They belong to the queue, so they do not change meanwhile; if
-/// somebody changes them all the same, some mix is executed, as on hardware.
-fn load(words: &[AtomicU32; DESC_WORDS]) -> [u32; DESC_WORDS] {
-    words.each_ref().map(|word| word.load(Ordering::Relaxed))
 }
