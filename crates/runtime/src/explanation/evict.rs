@@ -8,6 +8,7 @@
 //! at the first behind it; sums up to each chunk do the rest. So the search is exact, and as long as
 //! the list of chunks.
 
+use glia_abi::addr::{BusAddr, Span};
 use glia_abi::insight::ChunkFacts;
 
 use super::holes::{Align, Fit, Pool};
@@ -37,14 +38,29 @@ impl Place {
     }
 }
 
+/// From its first byte to behind its last.
+pub(super) fn ends(span: &Span<BusAddr>) -> (u64, u64) {
+    (span.start().get(), span.end().get())
+}
+
 /// Everything in the pool that is not a hole, by address.
 pub(super) fn fillings(pool: &Pool<'_>) -> Vec<Filling> {
+    let holes = pool.holes.iter().map(ends);
+    fillings_of(pool, holes, pool.chunks.iter().enumerate())
+}
+
+/// The same with other holes, and with some of the pool's chunks.
+pub(super) fn fillings_of<'a>(
+    pool: &Pool<'_>,
+    holes: impl Iterator<Item = (u64, u64)>,
+    chunks: impl Iterator<Item = (usize, &'a ChunkFacts)>,
+) -> Vec<Filling> {
     let mut fillings = Vec::with_capacity(pool.chunks.len() + 1);
-    let mut holes = pool.holes.iter().peekable();
-    let mut chunks = pool.chunks.iter().enumerate().peekable();
+    let mut holes = holes.peekable();
+    let mut chunks = chunks.peekable();
     let mut at = pool.start;
     loop {
-        let hole = holes.peek().map(|hole| hole.start().get());
+        let hole = holes.peek().map(|hole| hole.0);
         let chunk = chunks.peek().map(|(_, chunk)| chunk.span.start().get());
         let next = match (hole, chunk) {
             (Some(hole), Some(chunk)) => hole.min(chunk),
@@ -58,7 +74,7 @@ pub(super) fn fillings(pool: &Pool<'_>) -> Vec<Filling> {
             });
         }
         if hole == Some(next) {
-            at = holes.next().map_or(at, |hole| hole.end().get().max(at));
+            at = holes.next().map_or(at, |hole| hole.1.max(at));
         } else if let Some((number, chunk)) = chunks.next() {
             let end = pool.taken(chunk).1.max(at);
             fillings.push(Filling {

@@ -143,11 +143,6 @@ impl<'a> Bank<'a> {
         fit.size_bytes <= self.small_alloc_max_bytes
     }
 
-    /// A chunk by its place in the channel's list.
-    pub(super) fn chunk(&self, number: usize) -> Option<&'a ChunkFacts> {
-        self.channel.chunks.get(number)
-    }
-
     pub(super) fn free_bytes(&self) -> u64 {
         self.pools().map(|pool| pool.free_bytes()).sum()
     }

@@ -787,12 +787,19 @@ proptest! {
     }
 }
 
+/// Blocks of up to so many pages look for room in the small pool first.
+const SMALL_PAGES_MAX: u64 = 2;
+
 /// Whether the driver would give all of these blocks, one after the other, if these chunks were gone.
 fn gives_all(bank: &ChannelSnapshot, gone: &[usize], blocks: &[(u64, u64)]) -> bool {
     let pools = borders(bank);
     let mut free = pools.map(|(from, to)| free_pages(bank, gone, from, to));
     blocks.iter().all(|&(pages, step)| {
-        (0..2).any(|pool| {
+        let order = match pages <= SMALL_PAGES_MAX {
+            true => [1, 0],
+            false => [0, 1],
+        };
+        order.into_iter().any(|pool| {
             let (from, to) = pools[pool];
             let has_room = |at: &u64| {
                 let place = (*at - from) as usize..(*at - from + pages) as usize;
@@ -817,7 +824,9 @@ fn judge_whole(bank: &ChannelSnapshot, pieces: &[(u64, u64, u64)], kept: usize) 
         kept: kept.into_iter().collect(),
         ..request_of(pieces)
     };
-    let found = explained(&snapshot(vec![bank.clone()]), request);
+    let mut pools = snapshot(vec![bank.clone()]);
+    pools.small_alloc_max_bytes = SMALL_PAGES_MAX * PAGE_SIZE_BYTES;
+    let found = explained(&pools, request);
     let blocks = pieces.iter();
     let blocks: Vec<(u64, u64)> = blocks
         .flat_map(|&(count, pages, step)| (0..count).map(move |_| (pages, step)))

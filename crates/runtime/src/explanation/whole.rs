@@ -12,8 +12,7 @@
 
 mod room;
 mod runs;
-
-use std::collections::BTreeSet;
+mod tree;
 
 use glia_abi::insight::ChunkFacts;
 
@@ -38,12 +37,13 @@ pub(super) struct Freed {
 
 /// Whether the driver would give all of these now.
 pub(super) fn has_room(bank: &Bank<'_>, fits: &[Fit]) -> bool {
-    place_of_first(bank, fits, &BTreeSet::new()).is_some()
+    place_of_first(bank, fits, &[]).is_some()
 }
 
-/// Where the first of these would be, if all can be had with these chunks freed.
-fn place_of_first(bank: &Bank<'_>, fits: &[Fit], freed: &BTreeSet<usize>) -> Option<u64> {
-    let mut room = Room::new(bank, freed);
+/// Where the first of these would be, if all can be had with some chunks freed: for each, by its place
+/// in the channel's list, whether it is.
+fn place_of_first(bank: &Bank<'_>, fits: &[Fit], is_freed: &[bool]) -> Option<u64> {
+    let mut room = Room::new(bank, is_freed);
     let mut places = fits.iter().map(|&fit| room.take(fit));
     let first = places.next()??;
     places.all(|place| place.is_some()).then_some(first)
@@ -61,26 +61,43 @@ pub(super) fn least(
         false => None,
     };
     let can_go = candidates(bank, &may);
-    let (freed, is_least) = match alike {
-        Some(runs) => (runs.least(fits.len())?, true),
+    let (is_freed, is_least) = match alike {
+        Some(runs) => (marks(bank, runs.least(fits.len())?), true),
         None if can_go.len() <= tried_max(bank, fits) => (of_few(bank, fits, &can_go)?, true),
         None => {
-            let all = || can_go.iter().map(|&(number, _)| number).collect();
-            let freed = one_by_one(bank, fits, &may).unwrap_or_else(all);
-            place_of_first(bank, fits, &freed)?;
-            (without_spare(bank, fits, freed), false)
+            let all = || marks(bank, can_go.iter().map(|&(number, _)| number));
+            let is_freed = one_by_one(bank, fits, &may).unwrap_or_else(all);
+            place_of_first(bank, fits, &is_freed)?;
+            (without_spare(bank, fits, is_freed), false)
         }
     };
-    let chunks = freed.iter().filter_map(|&number| bank.chunk(number));
-    let bytes = chunks.map(|chunk| chunk.span.size_bytes());
+    let at = place_of_first(bank, fits, &is_freed)?;
+    let chunks = bank.channel.chunks.iter().zip(&is_freed).enumerate();
+    let freed = chunks.filter(|(_, (_, is_freed))| **is_freed);
+    let bytes = freed.clone().map(|(_, (chunk, _))| chunk.span.size_bytes());
     Some(Freed {
         place: Place {
-            at: place_of_first(bank, fits, &freed)?,
+            at,
             bytes: bytes.fold(0, u64::saturating_add),
-            chunks: freed.into_iter().collect(),
+            chunks: freed.map(|(number, _)| number).collect(),
         },
         is_least,
     })
+}
+
+/// Some chunks, by their places in the channel's list, marked among all.
+fn marks(bank: &Bank<'_>, freed: impl IntoIterator<Item = usize>) -> Vec<bool> {
+    let mut is_freed = vec![false; bank.channel.chunks.len()];
+    mark(&mut is_freed, freed, true);
+    is_freed
+}
+
+fn mark(is_freed: &mut [bool], chunks: impl IntoIterator<Item = usize>, to: bool) {
+    for number in chunks {
+        if let Some(mark) = is_freed.get_mut(number) {
+            *mark = to;
+        }
+    }
 }
 
 /// The chunks that may be freed, with their bytes.
@@ -93,7 +110,7 @@ fn candidates(bank: &Bank<'_>, may: impl Fn(&ChunkFacts) -> bool) -> Vec<(usize,
 }
 
 /// The least of all sets of these chunks; `None` if none helps.
-fn of_few(bank: &Bank<'_>, fits: &[Fit], can_go: &[(usize, u64)]) -> Option<BTreeSet<usize>> {
+fn of_few(bank: &Bank<'_>, fits: &[Fit], can_go: &[(usize, u64)]) -> Option<Vec<bool>> {
     let sets = (0..1_u32 << can_go.len()).map(|set| {
         let picked = can_go.iter().enumerate();
         let picked = picked.filter(|(bit, _)| set >> bit & 1 == 1);
@@ -104,8 +121,8 @@ fn of_few(bank: &Bank<'_>, fits: &[Fit], can_go: &[(usize, u64)]) -> Option<BTre
     let mut sets: Vec<_> = sets.collect();
     sets.sort_unstable_by_key(|&(bytes, count, set, _)| (bytes, count, set));
     let sets = sets.into_iter().map(|(.., picked)| picked);
-    let mut sets = sets.map(|picked| picked.into_iter().map(|(number, _)| number).collect());
-    sets.find(|freed| place_of_first(bank, fits, freed).is_some())
+    let mut sets = sets.map(|picked| marks(bank, picked.into_iter().map(|(number, _)| number)));
+    sets.find(|is_freed| place_of_first(bank, fits, is_freed).is_some())
 }
 
 /// How often all blocks can be placed.
@@ -125,27 +142,27 @@ fn one_by_one(
     bank: &Bank<'_>,
     fits: &[Fit],
     may: impl Fn(&ChunkFacts) -> bool,
-) -> Option<BTreeSet<usize>> {
-    let mut freed = BTreeSet::new();
+) -> Option<Vec<bool>> {
+    let mut is_freed = marks(bank, []);
     // LIMIT: each turn frees more.
     for _ in 0..turns(bank, fits).min(TURNS_MAX) {
-        let mut room = Room::new(bank, &freed);
+        let mut room = Room::new(bank, &is_freed);
         let Some(refused) = fits.iter().find(|fit| room.take(**fit).is_none()) else {
-            return Some(freed);
+            return Some(is_freed);
         };
-        let more = room.least(*refused, &freed, &may)?.chunks;
+        let more = room.least(*refused, &may)?.chunks;
         if more.is_empty() {
             return None;
         }
-        freed.extend(more);
+        mark(&mut is_freed, more, true);
     }
     None
 }
 
 /// Leaves out what is not needed, largest first: of what cannot be left out as a whole, each half.
-fn without_spare(bank: &Bank<'_>, fits: &[Fit], mut freed: BTreeSet<usize>) -> BTreeSet<usize> {
+fn without_spare(bank: &Bank<'_>, fits: &[Fit], mut is_freed: Vec<bool>) -> Vec<bool> {
     let mut chunks = candidates(bank, |_| true);
-    chunks.retain(|(number, _)| freed.contains(number));
+    chunks.retain(|(number, _)| is_freed.get(*number) == Some(&true));
     chunks.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
     let mut parts = vec![chunks.as_slice()];
     let mut left = turns(bank, fits).clamp(16, TURNS_MAX);
@@ -154,17 +171,15 @@ fn without_spare(bank: &Bank<'_>, fits: &[Fit], mut freed: BTreeSet<usize>) -> B
     {
         left -= 1;
         let numbers = || part.iter().map(|&(number, _)| number);
-        numbers().for_each(|number| {
-            freed.remove(&number);
-        });
-        if place_of_first(bank, fits, &freed).is_some() {
+        mark(&mut is_freed, numbers(), false);
+        if place_of_first(bank, fits, &is_freed).is_some() {
             continue;
         }
-        freed.extend(numbers());
+        mark(&mut is_freed, numbers(), true);
         if part.len() > 1 {
             let (large, small) = part.split_at(part.len() / 2);
             parts.extend([small, large]);
         }
     }
-    freed
+    is_freed
 }

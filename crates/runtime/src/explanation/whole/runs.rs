@@ -5,7 +5,6 @@
 //! chunk: runs of places remain, each begun behind a chunk, and no chunk lies in two of them. The
 //! cheapest choice of runs is found from the end of the bank to its start.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use glia_abi::insight::ChunkFacts;
@@ -106,7 +105,7 @@ impl Runs {
     }
 
     /// What the cheapest runs of so many blocks in all have in them.
-    pub(super) fn least(&self, count: usize) -> Option<BTreeSet<usize>> {
+    pub(super) fn least(&self, count: usize) -> Option<Vec<usize>> {
         // For each start, and for each number of blocks that are still wanting there: the cost, and
         // how many blocks the run has that begins there, 0 for no run.
         let width = count + 1;
@@ -131,7 +130,7 @@ impl Runs {
                 *table.get_mut(row * width + wanting)? = best;
             }
         }
-        let mut freed = BTreeSet::new();
+        let mut freed = Vec::new();
         let (mut row, mut wanting) = (0, count);
         while wanting > 0 {
             let (_, blocks) = table.get(row * width + wanting).copied().flatten()?;
