@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use glia_abi::addr::BusAddr;
 
-use crate::dmem::{AllocSpec, Allocator, Dmem};
+use crate::dmem::{AllocSpec, Allocator, AskedAt, Dmem};
 use crate::dml::{ModelId, ModelReport};
 use crate::error::RuntimeError;
 #[cfg(doc)]
 use crate::runtime::Runtime;
-use crate::scratchpad::{Reservation, ScratchPlace, ScratchVariable, Scratchpad};
+use crate::scratchpad::{Asker, Reservation, ScratchPlace, ScratchVariable, Scratchpad};
 
 /// A loaded model. Dropping it unloads it: what it has allocated is freed, whoever still holds a
 /// [`Dmem`] of it. (The reference leaves it behind.)
@@ -63,11 +63,26 @@ impl Model {
         &self,
         variables: &[ScratchVariable],
     ) -> Result<Vec<ScratchPlace>, RuntimeError> {
+        self.reserve_scratchpad_at(variables, None)
+    }
+
+    /// The same for a place in a program that the caller has a name for, as
+    /// [`AllocSpec::site`]; `None` for the line of code that calls this. Pages that are there
+    /// already stay those of whoever asked for them.
+    ///
+    /// # Errors
+    /// As [`reserve_scratchpad`](Self::reserve_scratchpad).
+    #[track_caller]
+    pub fn reserve_scratchpad_at(
+        &self,
+        variables: &[ScratchVariable],
+        site: Option<AskedAt<'_>>,
+    ) -> Result<Vec<ScratchPlace>, RuntimeError> {
         let caller = Location::caller();
         self.allocator.device().session.gate()?;
-        let (reservation, places) = self
-            .scratchpad
-            .reserve(&self.allocator, variables, caller)?;
+        let asker = Asker { site, caller };
+        let reserved = self.scratchpad.reserve(&self.allocator, variables, asker);
+        let (reservation, places) = reserved?;
         let reservations = self.reservations.lock();
         let mut reservations = reservations.unwrap_or_else(PoisonError::into_inner);
         reservations.push(reservation);

@@ -39,7 +39,7 @@ use glia_abi::mem_usage::MemUsage;
 use glia_abi::sched::{SleepGuard, SleepLock};
 
 use crate::config::PageSize;
-use crate::dmem::{AllocSpec, Allocator, Caller, Dmem, Owner, Refusal, Whole};
+use crate::dmem::{AllocSpec, Allocator, AskedAt, Caller, Dmem, Owner, Refusal, Whole};
 use crate::dml::Level;
 use crate::error::RuntimeError;
 use crate::explanation::Explanation;
@@ -93,6 +93,15 @@ pub enum ScratchPlace {
     Shared,
     /// In a block of its own.
     Private(Dmem),
+}
+
+/// Who asks for memory of a scratchpad.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// The place, if he has a name for it.
+    pub(crate) site: Option<AskedAt<'a>>,
+    /// The line of code.
+    pub(crate) caller: Caller,
 }
 
 /// The scratchpad of a logical core.
@@ -181,7 +190,7 @@ impl Scratchpad {
         self: &Arc<Self>,
         model: &Allocator,
         variables: &[ScratchVariable],
-        caller: Caller,
+        asker: Asker<'_>,
     ) -> Result<(Reservation, Vec<ScratchPlace>), RuntimeError> {
         let plan = Plan::new(variables, self.page_size_bytes, self.is_contiguous)?;
         let needed = self.page_count(&plan)?;
@@ -190,13 +199,13 @@ impl Scratchpad {
         pages.largest_oversized_bytes = pages.largest_oversized_bytes.max(oversized_bytes);
         let mut sizes = pages.sizes.clone();
         sizes.retain(|size| plan.fits_pages_of(size.bytes()));
-        let grown = self.grow(&mut pages, needed, caller);
-        let placed = grown.and_then(|()| place(model, &plan, caller));
+        let grown = self.grow(&mut pages, needed, asker);
+        let placed = grown.and_then(|()| place(model, &plan, asker));
         let places = match placed {
             Ok(places) => places,
             Err(failure) => {
                 let failed = (failure, &plan, needed);
-                return Err(self.fail(pages, failed, model, caller));
+                return Err(self.fail(pages, failed, model, asker));
             }
         };
         for page in pages.list.iter_mut().take(needed) {
@@ -226,12 +235,12 @@ impl Scratchpad {
     }
 
     /// Takes pages until there are as many as needed. On failure it leaves those that it has got.
-    fn grow(&self, pages: &mut Pages, needed: usize, caller: Caller) -> Result<(), Failure> {
+    fn grow(&self, pages: &mut Pages, needed: usize, asker: Asker<'_>) -> Result<(), Failure> {
         while pages.list.len() < needed {
-            let spec = self.page_spec();
+            let spec = self.page_spec(asker);
             let page = match self.is_contiguous {
-                true => self.allocator.try_allocate_page(&spec, caller),
-                false => self.allocator.try_allocate(&spec, caller),
+                true => self.allocator.try_allocate_page(&spec, asker.caller),
+                false => self.allocator.try_allocate(&spec, asker.caller),
             };
             let memory = page.map_err(Failure::Page)?;
             let is_below = |last: &Page| {
@@ -250,13 +259,14 @@ impl Scratchpad {
     }
 
     /// What is asked for as a page.
-    fn page_spec(&self) -> AllocSpec<'static> {
+    fn page_spec<'a>(&self, asker: Asker<'a>) -> AllocSpec<'a> {
         AllocSpec {
             align_bytes: match self.is_contiguous {
                 true => 0,
                 false => PAGE_ALIGN_BYTES,
             },
             hint: Some(HINT),
+            site: asker.site,
             ..AllocSpec::device(self.page_size_bytes, MemUsage::Scratchpad)
         }
     }
@@ -268,7 +278,7 @@ impl Scratchpad {
         mut pages: SleepGuard<'_, Pages>,
         (failure, plan, needed): (Failure, &Plan, usize),
         model: &Allocator,
-        caller: Caller,
+        asker: Asker<'_>,
     ) -> RuntimeError {
         let reached_bytes = self.page_size_bytes * pages.list.len() as u64;
         pages.trim();
@@ -287,7 +297,7 @@ impl Scratchpad {
                 // A ceiling: it is logged, and the model that needs more fails.
                 let spec = AllocSpec {
                     size_bytes: self.page_size_bytes * missing,
-                    ..self.page_spec()
+                    ..self.page_spec(asker)
                 };
                 drop(pages);
                 let explanation = self.allocator.explain_pages(&spec, &whole);
@@ -300,23 +310,27 @@ impl Scratchpad {
                     have_bytes: reached_bytes,
                     explanation,
                 };
-                return self.allocator.tell(&self.page_spec(), caller, ceiling);
+                return self
+                    .allocator
+                    .tell(&self.page_spec(asker), asker.caller, ceiling);
             }
-            Failure::Page(refusal) => (&self.allocator, self.page_spec(), refusal),
-            Failure::Private(size_bytes, refusal) => (model, private_spec(size_bytes), refusal),
+            Failure::Page(refusal) => (&self.allocator, self.page_spec(asker), refusal),
+            Failure::Private(size_bytes, refusal) => {
+                (model, private_spec(size_bytes, asker), refusal)
+            }
         };
         whole.pieces = plan
             .private()
-            .map(|one| model.piece(&private_spec(one.size_bytes), 1))
+            .map(|one| model.piece(&private_spec(one.size_bytes, asker), 1))
             .collect();
         if missing > 0 {
-            let missing = self.allocator.piece(&self.page_spec(), missing);
+            let missing = self.allocator.piece(&self.page_spec(asker), missing);
             whole.pieces.insert(0, missing);
         }
         // To explain and to log may take time, and a log may ask for the scratchpad.
         drop(pages);
         let error = allocator.explain(&spec, refusal, &whole);
-        allocator.tell(&spec, caller, error)
+        allocator.tell(&spec, asker.caller, error)
     }
 
     /// Says which page size would have left nothing private, of this model and of all before. (The
@@ -358,21 +372,22 @@ enum Failure {
 }
 
 /// What is asked for as a private block.
-fn private_spec(size_bytes: u64) -> AllocSpec<'static> {
+fn private_spec(size_bytes: u64, asker: Asker<'_>) -> AllocSpec<'_> {
     AllocSpec {
         hint: Some(HINT),
+        site: asker.site,
         ..AllocSpec::device(size_bytes, MemUsage::ScratchpadNotShared)
     }
 }
 
 /// Private blocks for what does not fit the shared range.
-fn place(model: &Allocator, plan: &Plan, caller: Caller) -> Result<Vec<ScratchPlace>, Failure> {
+fn place(model: &Allocator, plan: &Plan, asker: Asker<'_>) -> Result<Vec<ScratchPlace>, Failure> {
     let places = plan.variables.iter().map(|&(variable, is_private)| {
         if !is_private {
             return Ok(ScratchPlace::Shared);
         }
         let size_bytes = variable.size_bytes;
-        let block = model.try_allocate(&private_spec(size_bytes), caller);
+        let block = model.try_allocate(&private_spec(size_bytes, asker), asker.caller);
         let block = block.map_err(|refusal| Failure::Private(size_bytes, refusal))?;
         Ok(ScratchPlace::Private(block))
     });

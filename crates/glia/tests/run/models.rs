@@ -28,6 +28,21 @@ fn a_model_owns_memory_and_takes_it_along() {
 }
 
 #[test]
+fn a_scratchpad_was_asked_for_by_the_line_that_reserved_it() {
+    let (run, code) = json(&[
+        r#"{"op":"load","id":"m"}"#,
+        r#"{"op":"reserve","id":"m","variables":[{"offset":0,"size":"1MiB"},{"offset":"500MiB","size":"13MiB"}]}"#,
+        r#"{"op":"alloc","id":"x","size":"22GiB"}"#,
+    ]);
+    assert_eq!(code, 1, "{run}");
+    let blocks = &run["failure"]["explanation"]["to_free"]["blocks"];
+    let sites = blocks.as_array().unwrap().iter();
+    let sites: Vec<_> = sites.map(|block| &block["site"]).collect();
+    assert!(!sites.is_empty(), "{run}");
+    assert!(sites.iter().all(|site| *site == "line 3"), "{sites:?}");
+}
+
+#[test]
 fn a_model_that_cannot_be_meant_is_refused() {
     let load = r#"{"op":"load","id":"m"}"#;
     let cases: [(&[&str], &str); 6] = [

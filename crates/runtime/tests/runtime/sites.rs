@@ -52,6 +52,38 @@ fn a_scratchpad_was_asked_for_where_a_model_reserved_it() {
 }
 
 #[test]
+fn a_reservation_is_asked_for_at_the_place_that_the_caller_names() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, _) = open(&fake);
+    let model = runtime.load_model(core(0), "a.neff").unwrap();
+    // A page, and a private block.
+    let variables = [0, 500 << 20].map(|offset_bytes| ScratchVariable {
+        offset_bytes,
+        size_bytes: 12 << 20,
+    });
+    let variables = [
+        variables[0],
+        ScratchVariable {
+            size_bytes: 13 << 20,
+            ..variables[1]
+        },
+    ];
+    let site = Some(AskedAt::Line(7));
+    model.reserve_scratchpad_at(&variables, site).unwrap();
+    let events = runtime.dml(DEVICE).unwrap().events();
+    let told = events.iter().map(|event| {
+        let allocation = &event.allocation;
+        (allocation.usage, allocation.site.clone().unwrap())
+    });
+    let wanted = [
+        (MemUsage::Scratchpad, Site::Line(7)),
+        (MemUsage::Scratchpad, Site::Line(7)),
+        (MemUsage::ScratchpadNotShared, Site::Line(7)),
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), wanted);
+}
+
+#[test]
 fn a_place_that_the_caller_names_is_told_in_the_events_after_the_memory_is_gone() {
     let fake = Fake::new(Arch::V3);
     let (runtime, _) = open(&fake);

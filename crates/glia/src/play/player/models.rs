@@ -7,7 +7,7 @@ use glia_abi::handle::CoreId;
 use glia_abi::mem_usage::MemUsage;
 use glia_runtime::dml::ModelId;
 use glia_runtime::scratchpad::ScratchPlace;
-use glia_runtime::{Core, ScratchVariable};
+use glia_runtime::{AskedAt, Core, ScratchVariable};
 
 use super::{Player, no_model, second};
 use crate::play::bytes::Done;
@@ -93,7 +93,8 @@ impl Player {
     pub(super) fn reserve(&mut self, line: u64, id: &str, variables: &[ScratchVariable]) -> Done {
         let loaded = self.models.get_mut(id).ok_or_else(|| no_model(id))?;
         let (core, program) = (loaded.core, loaded.program);
-        let reserved = loaded.model.reserve_scratchpad(variables);
+        let site = Some(AskedAt::Line(line));
+        let reserved = loaded.model.reserve_scratchpad_at(variables, site);
         for place in reserved.iter().flatten() {
             if let ScratchPlace::Private(block) = place {
                 let place = Place::of(block, core.device);
