@@ -166,6 +166,16 @@ impl Session {
         }
     }
 
+    /// Logs what somebody has called for. It is no failure and does not say that it is one, but it
+    /// goes out at every level that lets anything out: the environment's default, `ERROR`, was chosen
+    /// by nobody, and a call that is answered by silence looks like one that does not work. `QUIET`
+    /// was chosen by somebody, who wants no lines at all.
+    fn log_asked(&self, function: &str, message: &str) {
+        if let Some(log) = self.log_of(Level::Error) {
+            log.write(&log.context().line(Level::Info, function, message));
+        }
+    }
+
     /// Logs a line.
     pub(crate) fn log(&self, level: Level, function: &str, message: &str) {
         self.log_explained(level, function, message, None);
@@ -466,7 +476,9 @@ impl Runtime {
     }
 
     /// Logs who holds what on each device, as if an allocation had failed
-    /// (`nrt_debug_log_oom_report`): one message for each. As data: [`usage`](Self::usage).
+    /// (`nrt_debug_log_oom_report`): one message for each. It is of the level `INFO`, since nothing
+    /// has failed, and is logged at every [level](RuntimeConfig::log_level) but
+    /// [`Quiet`](LogLevel::Quiet). As data: [`usage`](Self::usage).
     pub fn log_oom_report(&self) {
         let config = self.session.config();
         for Slot { device, .. } in &self.devices {
@@ -476,12 +488,12 @@ impl Runtime {
                 true => "log_dev_mem",
                 false => "log_dev_mem_usage_table",
             };
-            self.session.log(Level::Info, function, &message);
+            self.session.log_asked(function, &message);
         }
     }
 
-    /// Logs the events of a device as a table with commas, in one message. As data:
-    /// [`Dml::events`].
+    /// Logs the events of a device as a table with commas, in one message, at every level but
+    /// [`Quiet`](LogLevel::Quiet). As data: [`Dml::events`].
     ///
     /// # Errors
     /// [`RuntimeError::NoDevice`].
@@ -493,7 +505,7 @@ impl Runtime {
             "Memory events of {device} ({dropped} older ones dropped):\n{}",
             csv.trim_end()
         );
-        self.session.log(Level::Info, "dml_dump", &message);
+        self.session.log_asked("dml_dump", &message);
         Ok(())
     }
 

@@ -5,12 +5,14 @@
 pub enum LogLevel {
     /// None at all.
     Quiet,
-    /// Errors, out-of-memory reports among them: the reference's default.
+    /// Errors, out-of-memory reports among them, and what is called for
+    /// ([`log_oom_report`](crate::Runtime::log_oom_report), [`log_events`](crate::Runtime::log_events)):
+    /// the reference's default.
     Error,
     /// Warnings, too.
     Warn,
-    /// What a model owns after its load, and reports on demand. No line is less serious here, so
-    /// that this is all, and the default of a program that sets nothing.
+    /// What a model owns after its load. No line is less serious here, so that this is all, and the
+    /// default of a program that sets nothing.
     #[default]
     Info,
     /// As `Info`: there are no such lines.

@@ -294,6 +294,29 @@ fn a_report_on_demand_has_all_banks_in_one_message() {
 }
 
 #[test]
+fn what_is_called_for_is_logged_at_every_level_but_quiet() {
+    let functions = |level: &str| {
+        let fake = Fake::new(Arch::V3);
+        let set = |name: &str| (name == "NEURON_RT_LOG_LEVEL").then(|| level.to_owned());
+        let (runtime, log) = open_with(&fake, RuntimeConfig::from_env(set).unwrap());
+        runtime.log_oom_report();
+        runtime.log_events(DEVICE).unwrap();
+        let function = |write: &String| {
+            let mut words = message(write).split_whitespace();
+            assert_eq!(words.next(), Some("INFO"));
+            words.next().unwrap().to_owned()
+        };
+        log.take().iter().map(function).collect::<Vec<_>>()
+    };
+    let both = ["TDRV:log_dev_mem_usage_table", "TDRV:dml_dump"];
+    // Nothing set is ERROR.
+    for level in ["", "ERROR", "WARN", "INFO"] {
+        assert_eq!(functions(level), both, "{level}");
+    }
+    assert_eq!(functions("QUIET"), [""; 0]);
+}
+
+#[test]
 fn a_report_on_demand_of_an_older_profile_lists_all_cores() {
     let fake = Fake::new(Arch::V2);
     let config = RuntimeConfig {
