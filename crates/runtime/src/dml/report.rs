@@ -19,7 +19,7 @@ pub enum ReportProfile {
     Sdk2_20,
     /// SDK 2.21 to 2.23: a list for the core, DMA rings in four.
     Sdk2_23,
-    /// SDK 2.24: a table; the bank is called `ND 0 Overall`, XT CC has a column.
+    /// SDK 2.24: a table; what stands above the cores is called `ND 0 Overall`, XT CC has a column.
     Sdk2_24,
     /// Runtime 2.31: a table; the bank is called `ND 0 HBM 0`, cores are indented.
     #[default]

@@ -11,6 +11,11 @@
 //! A bank's row is the sum of the cores whose memory is on that bank by default; a core's row is
 //! all that is charged to the core; a model's row is what the model owns, and its TOTAL the sum of
 //! the columns in which models own something. (Runtime 2.26 to 2.31.)
+//!
+//! SDK 2.24 calls the row above the cores `ND 0 Overall`. In the one sample that is public, of a
+//! failure, it is the sum of the two cores of one bank. Where a table has several banks, which no
+//! sample shows, there is one such row here, the sum of all that stand below it (a guess): a row for
+//! each bank would have the same name and be overall nothing.
 
 use std::fmt::Write as _;
 
@@ -130,6 +135,11 @@ impl UsageTable {
         for row in 0..2 {
             put_row(&mut text, "", style, |column| column.heading()[row].clone());
         }
+        let banks: Vec<&BankUsage> = banks.into_iter().collect();
+        if style.profile == ReportProfile::Sdk2_24 && !banks.is_empty() {
+            let label = format!("ND{:>2} Overall", self.device.get());
+            sum_row(&label, &banks, style, &mut text);
+        }
         let mut names = String::new();
         for bank in banks {
             self.bank_rows(bank, style, &mut text);
@@ -142,15 +152,14 @@ impl UsageTable {
     }
 
     fn bank_rows(&self, bank: &BankUsage, style: Style, text: &mut String) {
-        let device = self.device.get();
-        let (label, indent) = match style.profile {
-            ReportProfile::Sdk2_24 => (format!("ND{device:>2} Overall"), ""),
-            _ => (format!("ND{device:>2} HBM {}", bank.channel.get()), "  "),
+        let indent = match style.profile {
+            ReportProfile::Sdk2_24 => "",
+            _ => {
+                let label = format!("ND{:>2} HBM {}", self.device.get(), bank.channel.get());
+                sum_row(&label, &[bank], style, text);
+                "  "
+            }
         };
-        put_row(text, &label, style, |column| {
-            let cores = bank.cores.iter();
-            printed(cores.map(|core| column.bytes(&core.present, style)).sum())
-        });
         for core in &bank.cores {
             let label = format!("{indent}\\_NC{:>2}", core.core.get());
             put_row(text, &label, style, |column| {
@@ -166,6 +175,14 @@ impl UsageTable {
             }
         }
     }
+}
+
+/// A row of what the cores of some banks have together.
+fn sum_row(label: &str, banks: &[&BankUsage], style: Style, text: &mut String) {
+    put_row(text, label, style, |column| {
+        let cores = banks.iter().flat_map(|bank| &bank.cores);
+        printed(cores.map(|core| column.bytes(&core.present, style)).sum())
+    });
 }
 
 const VERBOSE_MARK: &str = "(a column for each usage: a form of Glia's own)\n";

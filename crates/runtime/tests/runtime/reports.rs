@@ -183,6 +183,49 @@ fn a_table_of_the_device_has_all_banks() {
     );
 }
 
+#[test]
+fn a_table_of_the_device_in_the_form_of_sdk_2_24_has_one_row_that_is_overall() {
+    let fake = Fake::new(Arch::V3);
+    let config = RuntimeConfig {
+        profile: ReportProfile::Sdk2_24,
+        ..RuntimeConfig::default()
+    };
+    let (runtime, log) = open_with(&fake, config);
+    let _live = fill(&runtime);
+    runtime.log_oom_report();
+    let writes = log.take();
+    let rows = writes[0].lines().skip(4);
+    let rows = rows.map_while(|row| row.split_once('|'));
+    let rows: Vec<_> = rows
+        .map(|(label, cells)| (label.trim_end(), cells.split('|').next().unwrap().trim()))
+        .collect();
+    let wanted = [
+        // 20.658 GB and 7 bytes.
+        ("ND 0 Overall", "20.658GB"),
+        ("\\_NC 0", "7.000B"),
+        ("\\_NC 1", "0.000B"),
+        ("\\_NC 2", "20.096GB"),
+        ("  \\_NEFF 1001", "2.152MB"),
+        ("\\_NC 3", "576.000MB"),
+        ("\\_NC 4", "0.000B"),
+        ("\\_NC 5", "0.000B"),
+        ("\\_NC 6", "0.000B"),
+        ("\\_NC 7", "0.000B"),
+    ];
+    assert_eq!(rows, wanted);
+    // Two banks that hold something are in it.
+    let more = runtime.allocate(core(7), &AllocSpec::device(1 << 30, MemUsage::Tensor));
+    let text = runtime.usage(DEVICE).unwrap();
+    let text = text.verbose_text(ReportProfile::Sdk2_24);
+    let overall: Vec<_> = text.lines().filter(|row| row.contains("Overall")).collect();
+    assert_eq!(overall.len(), 1);
+    assert!(
+        overall[0].starts_with("ND 0 Overall  | 21.658GB |"),
+        "{text}"
+    );
+    drop(more);
+}
+
 /// What a log got without the prefix of its first line.
 fn message(write: &str) -> &str {
     &write["2026-Jan-02 03:04:05.678901  4711:4712  ".len()..]
