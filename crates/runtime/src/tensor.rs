@@ -179,28 +179,32 @@ impl Tensor {
             ..AllocSpec::device(size_bytes, MemUsage::Tensor)
         };
         let label = spec.hint.unwrap_or("UNNAMED");
-        if placement == Placement::Host {
-            if device.ndl.profile().arch == Arch::V3 {
-                let device = device.ndl.id();
-                return Err(allocator.tell(&spec, caller, RuntimeError::HostTensor { device }));
-            }
-            if size_bytes > HOST_SIZE_BYTES_MAX {
+        let log = |level, message: &str| device.session.log(level, "tensor_allocate", message);
+        let is_refused = placement == Placement::Host && device.ndl.profile().arch == Arch::V3;
+        let allocated = if is_refused {
+            let refused = RuntimeError::HostTensor {
+                device: device.ndl.id(),
+            };
+            // The line below does not say why.
+            log(Level::Error, &refused.to_string());
+            Err(allocator.tell(&spec, caller, refused))
+        } else {
+            if placement == Placement::Host && size_bytes > HOST_SIZE_BYTES_MAX {
                 let message = format!(
                     "Tensor {label} has {size_bytes} bytes in host memory, which is meant for {HOST_SIZE_BYTES_MAX} at most"
                 );
-                device.session.log(Level::Warn, "tensor_allocate", &message);
+                log(Level::Warn, &message);
             }
-        }
-        allocator.allocate(&spec, caller).inspect_err(|_| {
+            allocator.allocate(&spec, caller)
+        };
+        allocated.inspect_err(|_| {
             let place = match placement {
                 Placement::Device => "DEVICE",
                 Placement::Host => "HOST",
             };
             let message =
                 format!("Failed to allocate {size_bytes} bytes on {place} for tensor {label}.");
-            device
-                .session
-                .log(Level::Error, "tensor_allocate", &message);
+            log(Level::Error, &message);
         })
     }
 

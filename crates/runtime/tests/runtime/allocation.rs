@@ -595,9 +595,18 @@ fn a_tensor_is_named_bytes() {
 #[test]
 fn v3_takes_no_tensors_in_host_memory() {
     let fake = Fake::new(Arch::V3);
-    let (runtime, _) = open(&fake);
+    let (runtime, log) = open(&fake);
     let refused = Tensor::allocate(&runtime, core(0), Placement::Host, 8, "y");
     assert_eq!(status(refused), NrtStatus::Resource);
+    let lines = log.take();
+    let wanted = [
+        "ERROR  TDRV:tensor_allocate                         nd 0 does not take tensors in host memory\n",
+        "ERROR  TDRV:tensor_allocate                         Failed to allocate 8 bytes on HOST for tensor y.\n",
+    ];
+    assert_eq!(lines.len(), wanted.len());
+    for (line, wanted) in lines.iter().zip(wanted) {
+        assert!(line.ends_with(wanted), "{line}");
+    }
 }
 
 proptest! {
