@@ -13,8 +13,10 @@
 //! What becomes of an allocation, its end and each copy are told as events, failures too. An access
 //! that is refused before any byte moves is not.
 //!
-//! A [`Dmem`] is a reference; clones are more. With the last one the memory goes back: to the
-//! driver, then in the books. A model that is dropped takes its memory with it; references that are
+//! A [`Dmem`] is a reference; clones are more. With the last one the memory goes back: it is taken out
+//! of the books, then the driver gets it, so that no moment has a block in the books twice, of whom it
+//! was and of whom it is now. (The reference has it the other way round.) What the driver refuses to
+//! take back is entered again. A model that is dropped takes its memory with it; references that are
 //! left answer [`RuntimeError::Gone`].
 //!
 //! Bytes go through the core's copy buffer, or by the caller's own pages if the runtime is told so,

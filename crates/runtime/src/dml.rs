@@ -1,7 +1,7 @@
 //! DML, the usage logger: who holds how much of a device's memory, and what has happened to it.
 //!
-//! Each device has one [`Dml`]. Every allocation and every free goes through it, in the order in
-//! which the driver answered; it keeps
+//! Each device has one [`Dml`]. Every allocation goes through it when the driver has given it, every
+//! free before the driver takes it back; it keeps
 //!
 //! - the ledger: live and greatest bytes for each HBM channel, and for each core and usage;
 //! - what each loaded model owns of that;

@@ -1,6 +1,6 @@
 //! Allocations: what the driver is asked, what its refusals become, who gives what back.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
@@ -506,6 +506,26 @@ fn what_outlives_the_runtime_is_named_and_works_until_it_is_dropped() {
     drop(dmem);
     assert_eq!(fake.live_chunks(), 0);
     assert_eq!(fake.state().open, []);
+}
+
+/// Another thread may be given the same block at once: it is not in the books twice.
+#[test]
+fn memory_is_out_of_the_books_before_the_driver_has_it_back() {
+    let fake = Fake::new(Arch::V3);
+    let (runtime, _) = open(&fake);
+    let runtime = Arc::new(runtime);
+    let spec = AllocSpec::device(100, MemUsage::Tensor);
+    let block = runtime.allocate(core(0), &spec).unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (seen_by_driver, books) = (Arc::clone(&seen), Arc::clone(&runtime));
+    fake.before(ioctl::MEM_FREE, move || {
+        let used = books.memory_stats(core(0)).unwrap().used_bytes;
+        let last = books.dml(DEVICE).unwrap().events().pop().unwrap();
+        seen_by_driver.lock().unwrap().push((used, last.action));
+    });
+    drop(block);
+    assert_eq!(*seen.lock().unwrap(), [(0, Action::Free)]);
+    assert_eq!(fake.live_chunks(), COPY_BUFFERS);
 }
 
 #[test]

@@ -119,6 +119,8 @@ pub(crate) struct State {
 pub(crate) struct Fake {
     profile: &'static ArchProfile,
     sched: FakeSched,
+    /// What happens before a command of a word is looked at, once.
+    before: Mutex<Option<(u32, Meanwhile)>>,
     state: Mutex<State>,
 }
 
@@ -149,6 +151,7 @@ impl Fake {
         Arc::new(Self {
             profile,
             sched: FakeSched::default(),
+            before: Mutex::default(),
             state: Mutex::new(state),
         })
     }
@@ -169,6 +172,11 @@ impl Fake {
     /// Says what happens when somebody waits, once.
     pub(crate) fn meanwhile(&self, happens: impl FnOnce() + Send + 'static) {
         self.sched.meanwhile.lock().unwrap().push(Box::new(happens));
+    }
+
+    /// Says what happens before the next command of a word, once.
+    pub(crate) fn before(&self, word: u32, happens: impl FnOnce() + Send + 'static) {
+        *self.before.lock().unwrap() = Some((word, Box::new(happens)));
     }
 
     /// Whether nobody has waited since [`meanwhile`](Self::meanwhile).
@@ -515,6 +523,10 @@ impl Transport for Fake {
         bytes: &mut [u8],
         buffers: &mut [Lent<'_>],
     ) -> Result<i32, Errno> {
+        let first = self.before.lock().unwrap().take_if(|(of, _)| *of == word);
+        if let Some((_, happens)) = first {
+            happens();
+        }
         let mut state = self.state();
         state.calls += 1;
         let mode = state.open.iter().find(|&&(known, _)| known == fd);
