@@ -3,7 +3,7 @@
 use std::fmt;
 
 use glia_abi::addr::BusAddr;
-use glia_abi::handle::{Channel, CoreId, DeviceId};
+use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
 use glia_abi::mem::Location;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
@@ -118,6 +118,15 @@ pub enum RuntimeError {
         /// Where the target is.
         to: Hbm,
     },
+    /// One copy is of tensors of two processes, or of two machines: of runtimes that were not opened
+    /// with the same transport.
+    #[error("one copy takes tensors of one process, and {one} and {other} are of two")]
+    OtherProcess {
+        /// The first tensor.
+        one: Box<Party>,
+        /// The other one.
+        other: Box<Party>,
+    },
     /// The tensor has no bytes in HBM.
     #[error("tensor {name:?} is not in device memory")]
     NotOnDevice {
@@ -229,6 +238,25 @@ impl fmt::Display for Hbm {
     }
 }
 
+/// A tensor of several that one call is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Party {
+    /// Its name.
+    pub tensor: String,
+    /// The process of its runtime; `None` if the runtime was not told.
+    pub process: Option<Pid>,
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tensor {:?}", self.tensor)?;
+        match self.process {
+            Some(process) => write!(f, " (pid {})", process.get()),
+            None => Ok(()),
+        }
+    }
+}
+
 impl RuntimeError {
     /// The status code.
     #[must_use]
@@ -254,6 +282,7 @@ impl RuntimeError {
             | Self::Attached { .. }
             | Self::ScratchVariable(_)
             | Self::OtherHbm { .. }
+            | Self::OtherProcess { .. }
             | Self::NotOnDevice { .. }
             | Self::NoBatches
             | Self::OtherDevice { .. }

@@ -11,7 +11,7 @@
 //! an allocation that outlives the runtime is named in the log.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use glia_abi::arch::Arch;
@@ -55,7 +55,6 @@ pub(crate) struct Session {
     transport: Arc<dyn Transport>,
     /// What has become of the runtime: what is left of it answers so.
     fate: AtomicU8,
-    next_storage: AtomicU64,
     /// Whether the sink wants to hear anything.
     is_heard: bool,
     /// Whether the driver is believed to understand alignments. Once false, it stays so.
@@ -99,9 +98,10 @@ impl Session {
         done
     }
 
-    /// A number for a tensor's storage, never given out before.
-    pub(crate) fn next_storage(&self) -> u64 {
-        self.next_storage.fetch_add(1, Ordering::Relaxed)
+    /// Whether both reach the driver by the same files, so that a handle of one is the same memory to
+    /// the other. Two runtimes of one process do.
+    pub(crate) fn is_one_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.transport, &other.transport)
     }
 
     /// The log, if it wants lines of this level.
@@ -340,7 +340,6 @@ impl Runtime {
             config,
             transport: Arc::clone(&transport),
             fate: AtomicU8::new(OPEN),
-            next_storage: AtomicU64::new(0),
             driver_aligns: AtomicBool::new(true),
             next_model: AtomicU32::new(ModelId::FIRST.0),
         });

@@ -38,7 +38,7 @@ use glia_abi::transport::Mapping;
 
 use crate::dmem::{AllocSpec, Allocator, AskedAt, Block, Caller, Dmem, UsedBlock};
 use crate::dml::Level;
-use crate::error::{Hbm, RuntimeError};
+use crate::error::{Hbm, Party, RuntimeError};
 use crate::runtime::{Core, Runtime, Session};
 use crate::trace::{
     Stop, TensorAllocateStart, TensorAllocateStop, TensorFreeStart, TensorStart, TraceId,
@@ -349,11 +349,13 @@ impl Tensor {
     }
 
     /// Copies bytes to another tensor: by the device if both are in HBM, by the processor
-    /// otherwise. What becomes of ranges that overlap is not said.
+    /// otherwise. What becomes of ranges that overlap is not said. The other one may be of another
+    /// runtime that was opened with the same [`Transport`](glia_abi::transport::Transport).
     ///
     /// # Errors
-    /// [`RuntimeError::OtherHbm`] if they are on two HBMs; [`RuntimeError::OutOfBounds`];
-    /// [`RuntimeError::Driver`]; [`RuntimeError::Closed`].
+    /// [`RuntimeError::OtherHbm`] if they are on two HBMs; [`RuntimeError::OtherProcess`] if they are
+    /// of two processes; [`RuntimeError::OutOfBounds`]; [`RuntimeError::Driver`];
+    /// [`RuntimeError::Closed`] and [`RuntimeError::WrongState`] if either runtime is.
     pub fn copy_to(
         &self,
         offset_bytes: u64,
@@ -362,6 +364,8 @@ impl Tensor {
         size_bytes: u64,
     ) -> Result<(), RuntimeError> {
         self.session.gate()?;
+        target.session.gate()?;
+        self.is_of_the_process_of(target)?;
         check(offset_bytes, size_bytes, self.size_bytes)?;
         check(target_offset_bytes, size_bytes, target.size_bytes)?;
         let (Some(from), Some(to)) = (&self.storage, &target.storage) else {
@@ -468,6 +472,25 @@ impl Tensor {
         match &self.storage {
             Some(storage) => storage.read(self.offset_bytes + offset_bytes, into),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses two tensors whose runtimes reach the driver in two ways. A number by which one driver
+    /// knows the memory of the one may be that of anything to the other's.
+    fn is_of_the_process_of(&self, other: &Self) -> Result<(), RuntimeError> {
+        if self.session.is_one_with(&other.session) {
+            return Ok(());
+        }
+        Err(RuntimeError::OtherProcess {
+            one: Box::new(self.party()),
+            other: Box::new(other.party()),
+        })
+    }
+
+    fn party(&self) -> Party {
+        Party {
+            tensor: self.name.clone(),
+            process: self.session.config().process,
         }
     }
 

@@ -66,8 +66,9 @@ pub enum Fencing {
 /// Writes to tensors of one device.
 ///
 /// # Errors
-/// [`RuntimeError::NoBatches`], [`RuntimeError::NotOnDevice`], [`RuntimeError::OtherDevice`] and
-/// [`RuntimeError::OutOfBounds`] before any byte moves; [`RuntimeError::Batch`] (`copyin`) if the
+/// [`RuntimeError::NoBatches`], [`RuntimeError::NotOnDevice`], [`RuntimeError::OtherDevice`],
+/// [`RuntimeError::OtherProcess`] and [`RuntimeError::OutOfBounds`] before any byte moves;
+/// [`RuntimeError::Closed`] and [`RuntimeError::WrongState`] if any of their runtimes is; [`RuntimeError::Batch`] (`copyin`) if the
 /// driver refuses.
 pub fn write_batches(batches: &[WriteBatch<'_>], fencing: Fencing) -> Result<(), RuntimeError> {
     let ranges = batches.iter().flat_map(|batch| {
@@ -142,6 +143,9 @@ impl BatchCopy {
     ) -> Result<Self, RuntimeError> {
         for tensor in tensors {
             tensor.session.gate()?;
+        }
+        for pair in tensors.windows(2) {
+            pair[0].is_of_the_process_of(pair[1])?;
         }
         let mut start = BatchStart {
             batches: tensors.len() as u64,

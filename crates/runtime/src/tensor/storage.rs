@@ -8,8 +8,10 @@
 //! | write, fill | reads and writes |
 //!
 //! **Locks.** The counts have a plain mutex, held for no call. An access of several storages takes
-//! them in the order of their numbers, so two such accesses never wait for each other.
+//! them in the order of their numbers, so two such accesses never wait for each other. Two runtimes of
+//! a process count together: an access may be of storages of both.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use glia_abi::addr::access_fits;
@@ -19,6 +21,9 @@ use glia_abi::transport::{Mapping, MappingError};
 use crate::dmem::Dmem;
 use crate::error::RuntimeError;
 use crate::runtime::Session;
+
+/// The number of the next storage, of whatever runtime.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Where bytes are.
 pub(super) enum Memory {
@@ -32,7 +37,7 @@ pub(super) enum Memory {
 pub(super) struct Storage {
     pub(super) memory: Memory,
     session: Arc<Session>,
-    /// In which order storages are fenced.
+    /// In which order storages are fenced. No other has it, of this runtime or another.
     number: u64,
     pending: Mutex<Pending>,
     on: WaitOn,
@@ -56,7 +61,7 @@ impl Storage {
     pub(super) fn new(session: &Arc<Session>, memory: Memory) -> Arc<Self> {
         Arc::new(Self {
             memory,
-            number: session.next_storage(),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             pending: Mutex::default(),
             on: session.sched().wait_on(),
             session: Arc::clone(session),

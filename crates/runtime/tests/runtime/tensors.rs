@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use glia_abi::arch::Arch;
 use glia_abi::errno::Errno;
-use glia_abi::handle::{Channel, DeviceId};
+use glia_abi::handle::{Channel, DeviceId, Pid};
 use glia_abi::ioctl::{self, feature};
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::nrt::NrtStatus;
@@ -591,6 +591,103 @@ fn what_a_forked_child_has_of_the_runtime_reaches_no_driver() {
         assert_eq!(error.to_string(), "Incompatible runtime state");
     }
     assert_eq!(fake.state().calls, calls);
+}
+
+/// Writes a byte to each of two tensors in one batch copy.
+fn write_both(one: &Tensor, other: &Tensor, fencing: Fencing) -> Result<(), RuntimeError> {
+    let ops = [WriteOp {
+        offset_bytes: 0,
+        bytes: &[1],
+    }];
+    let batches = [one, other].map(|tensor| WriteBatch { tensor, ops: &ops });
+    write_batches(&batches, fencing)
+}
+
+#[test]
+fn a_copy_looks_at_the_state_of_both_runtimes() {
+    let fake = Fake::new(Arch::V3);
+    let ((open_one, _), (closed_one, _)) = (open(&fake), open(&fake));
+    let process = Process::new();
+    let forked_one = process.init(|| Ok(open(&fake).0)).unwrap();
+    let (open, closed) = (tensor(&open_one, 0, 10), tensor(&closed_one, 0, 10));
+    let forked = tensor(&forked_one, 0, 10);
+    // As long as all are open, their memory is that of one process.
+    open.write(0, &[7]).unwrap();
+    open.copy_to(0, &closed, 0, 1).unwrap();
+    assert_eq!(bytes(&closed, 0), [7]);
+    write_both(&open, &forked, Fencing::Fenced).unwrap();
+    assert_eq!(bytes(&forked, 0), [1]);
+
+    closed_one.close();
+    process.forked();
+
+    let calls = fake.state().calls;
+    for (gone, wanted) in [
+        (&closed, "NRT already closed"),
+        (&forked, "Incompatible runtime state"),
+    ] {
+        let refused = [
+            open.copy_to(0, gone, 0, 1),
+            gone.copy_to(0, &open, 0, 1),
+            write_both(&open, gone, Fencing::Fenced),
+            write_both(gone, &open, Fencing::Unfenced),
+        ];
+        for error in refused {
+            assert_eq!(error.unwrap_err().to_string(), wanted);
+        }
+    }
+    assert_eq!(fake.state().calls, calls);
+}
+
+#[test]
+fn tensors_of_two_machines_are_not_copied_between() {
+    let (here, there) = (Fake::new(Arch::V3), Fake::new(Arch::V3));
+    let config = RuntimeConfig {
+        process: Some(Pid::new(8)),
+        ..RuntimeConfig::default()
+    };
+    let ((near, _), (far, _)) = (open(&here), open_with(&there, config));
+    // Each driver has the same number for its first tensor.
+    let (one, other) = (tensor(&near, 0, 10), tensor(&far, 0, 10));
+    let mut host = Tensor::allocate_empty(&far, "host").unwrap();
+    host.attach_buffer(buffer(10)).unwrap();
+    let calls = (here.state().calls, there.state().calls);
+
+    let refused = [
+        one.copy_to(0, &other, 0, 1),
+        write_both(&one, &other, Fencing::Fenced),
+        write_both(&one, &other, Fencing::Unfenced),
+    ];
+    for error in refused {
+        let error = error.unwrap_err();
+        assert_eq!(error.status(), NrtStatus::Invalid);
+        assert_eq!(
+            error.to_string(),
+            "one copy takes tensors of one process, and tensor \"t\" and tensor \"t\" (pid 8) are of two"
+        );
+    }
+    assert_eq!(status(host.copy_to(0, &one, 0, 1)), NrtStatus::Invalid);
+    assert_eq!((here.state().calls, there.state().calls), calls);
+}
+
+#[test]
+fn storages_of_two_runtimes_are_fenced_each_by_itself() {
+    let fake = Fake::new(Arch::V3);
+    let ((near, _), (far, _)) = (open(&fake), open(&fake));
+    // The first of each.
+    let (one, other) = (tensor(&near, 0, 10), tensor(&far, 0, 10));
+    let writing = one.write_fence();
+    fake.meanwhile(move || drop(writing));
+    one.copy_to(0, &other, 0, 1).unwrap();
+    assert!(!fake.nobody_waited());
+    let reading = other.read_fence();
+    fake.meanwhile(move || drop(reading));
+    one.copy_to(0, &other, 0, 1).unwrap();
+    assert!(!fake.nobody_waited());
+    let reading = other.read_fence();
+    fake.meanwhile(move || drop(reading));
+    write_both(&one, &other, Fencing::Fenced).unwrap();
+    assert!(!fake.nobody_waited());
 }
 
 #[test]
