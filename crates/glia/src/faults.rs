@@ -30,6 +30,7 @@ use serde::Serialize;
 
 pub use error::{FaultsError, Place, Refusal};
 pub(crate) use error::{meant, nearest};
+pub(crate) use tree::BadSyntax;
 
 /// What a plan can have.
 // LIMIT: thousands of rules; every question looks at all of them.
@@ -213,7 +214,7 @@ impl PlanFile {
 }
 
 /// The text behind a byte order mark, which some editors put before it.
-fn unmarked(text: &str) -> &str {
+pub(crate) fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 

@@ -31,7 +31,7 @@ use glia_driver::memory::MemoryConfig;
 
 use crate::coverage::Coverage;
 
-pub use file::MachineFileError;
+pub use file::{EngineClash, MachineFile, MachineFileError};
 pub use glia_device::sched::{Client, RunError};
 pub use process::Process;
 

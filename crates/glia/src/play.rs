@@ -48,7 +48,7 @@ use glia_runtime::dml::UsageTable;
 use crate::coverage::Coverage;
 use crate::events::Tee;
 use crate::faults::{FaultsError, PlanFile, RuleReport};
-use crate::machine::{Client, Machine, MachineConfig, MachineError, RunError};
+use crate::machine::{Client, Machine, MachineConfig, MachineError, MachineFile, RunError};
 use crate::workload::{Engine, Overrides, Reader, WorkloadError};
 use player::Player;
 use record::Recorder;
@@ -66,6 +66,8 @@ const BYTES_PER_LOOK: u64 = 64 << 20;
 /// What a run came to.
 #[derive(Debug)]
 pub struct Played {
+    /// What it ran on.
+    pub machine: MachineFile,
     /// What was done.
     pub counts: Counts,
     /// Who holds what at the end, by device; of all processes that run then.
@@ -102,8 +104,14 @@ pub enum PlayError {
         source: Box<FaultsError>,
     },
     /// The machine cannot be built.
-    #[error("the machine cannot be built")]
-    Machine(#[from] MachineError),
+    #[error("the machine{} cannot be built", named(.file))]
+    Machine {
+        /// The machine's file, if it was read from one.
+        file: Option<PathBuf>,
+        /// Why not.
+        #[source]
+        source: Box<MachineError>,
+    },
     /// The runtime cannot open its devices.
     #[error("the runtime cannot open its devices")]
     Open(#[source] RuntimeError),
@@ -180,23 +188,27 @@ pub fn play_under(
     let seed = faults.map_or(header.seed, PlanFile::seed);
     let plan = Arc::new(FaultPlan::new(seed));
     let lay = |file: &PlanFile| {
-        let laid = file.lay_into(&plan, header.model.arch(), header.devices);
+        let laid = file.lay_into(
+            &plan,
+            header.machine.model().arch(),
+            header.machine.devices(),
+        );
         laid.map_err(|source| PlayError::Faults {
             file: file.path().map(PathBuf::from),
             source: Box::new(source),
         })
     };
     let laid = faults.map(lay).transpose()?;
-    let machine = Machine::new(
-        MachineConfig {
-            devices: header.devices,
-            sink: Arc::clone(&sink),
-            coverage: conditions.coverage,
-            faults: Arc::clone(&plan) as _,
-            ..MachineConfig::new(header.model)
-        }
-        .with_mode(header.mode()),
-    )?;
+    let machine = Machine::new(MachineConfig {
+        sink: Arc::clone(&sink),
+        coverage: conditions.coverage,
+        faults: Arc::clone(&plan) as _,
+        ..header.machine.config()
+    });
+    let machine = machine.map_err(|source| PlayError::Machine {
+        file: header.machine.path().map(PathBuf::from),
+        source: Box::new(source),
+    })?;
     let mut recorder = conditions
         .record
         .map(|out| Recorder::new(out, &header, faults));
@@ -234,9 +246,9 @@ pub fn play_under(
         }
         let failure = failure.map(|failure| *failure);
         let stopped = is_stopped().then_some(done_line);
-        Ok::<_, PlayError>(player.end(header.report, failure, stopped))
+        Ok::<_, PlayError>(player.end(&header, failure, stopped))
     };
-    let mut played = match header.engine {
+    let mut played = match header.machine.engine() {
         Engine::Virtual => {
             let mut played = None;
             let client: Client<'_> = Box::new(|| played = Some(run()));

@@ -33,8 +33,10 @@ pub use header::{Engine, Header, Overrides};
 pub use reader::Reader;
 pub use size::BadSize;
 
+pub(crate) use error::ranges;
 pub(crate) use header::DEVICES_MAX;
 pub(crate) use size::Size;
+pub(crate) use text::Object;
 
 use crate::faults::PlanFile;
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use glia::explain::explain;
 use glia::explain::report::Report;
 use glia::faults::PlanFile;
-use glia::machine::Model;
+use glia::machine::{MachineFile, Model};
 use glia::play::compare::compare;
 use glia::play::report::{RUN_FORMAT, RunReport};
 use glia::play::{Conditions, Counts, Played, play_under};
@@ -53,12 +53,14 @@ Examples:
                                                  while faults happen on order, and how often each did
   glia run --events events.jsonl examples/first-tensor.jsonl
                                                  and all that runtime, driver and device did, line by line
+  glia run --machine examples/machine.toml examples/first-tensor.jsonl
+                                                 on a small machine, where memory runs out soon
   glia run --record trace.jsonl --engine virtual --seed 7 examples/first-tensor.jsonl
                                                  to run it again, with the same end: glia run trace.jsonl
   glia explain job.log --workload job.jsonl && glia run job.jsonl --compare job.log
                                                  the state and the failure of a log, rebuilt
 
-Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload or fault plan that cannot be used, or a file that cannot be written, 130 stopped by Ctrl-C, with the summary of what was run until then.")]
+Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload, machine or fault plan that cannot be used, or a file that cannot be written, 130 stopped by Ctrl-C, with the summary of what was run until then.")]
 pub(crate) struct Run {
     /// Workloads; "-" is standard input
     #[arg(required = true, value_name = "WORKLOAD")]
@@ -87,6 +89,11 @@ pub(crate) struct Run {
     /// workload that can be run again (docs/formats/workload.md); of one workload
     #[arg(long, value_name = "TRACE", value_parser = named())]
     record: Option<PathBuf>,
+
+    /// Run on the machine of this file, TOML or JSON (docs/formats/machine.md), in the place of the
+    /// workload's: its devices and engines, too. --arch, --devices, --engine and --seed act upon it
+    #[arg(long, value_name = "FILE", value_parser = named())]
+    machine: Option<PathBuf>,
 
     /// Run on this machine, in the place of the workload's: trn1, trn2, trn3 or inf2
     #[arg(long, value_name = "MACHINE", value_parser = machine())]
@@ -166,6 +173,7 @@ impl Run {
             reports: self.compare.as_deref().map(reports).transpose()?,
             faults: self.faults.as_deref().map(plan).transpose()?,
             instead: Overrides {
+                machine: self.machine.as_deref().map(machine_file).transpose()?,
                 model: self.arch,
                 devices: self.devices,
                 engine: self.engine,
@@ -415,6 +423,20 @@ pub(super) fn named() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().try_map(|file| match file.as_os_str() == "-" {
         true => Err("only a workload can be \"-\", standard input; here, name a file"),
         false => Ok(file),
+    })
+}
+
+/// A machine, which is used whole or not at all.
+fn machine_file(file: &Path) -> anyhow::Result<MachineFile> {
+    MachineFile::read(file).map_err(|error| {
+        let name = printable(&file.display().to_string());
+        let is_model = file.to_str().and_then(Model::named).is_some();
+        let hint = match is_model && !file.exists() {
+            true => format!("; a machine by its name is --arch {name}"),
+            false => String::new(),
+        };
+        let error = printable_message(&chain(&error.into()));
+        anyhow::anyhow!("{name}: {error}{hint}")
     })
 }
 

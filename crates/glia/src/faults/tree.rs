@@ -47,9 +47,40 @@ pub(super) struct Number {
 
 /// Why a file is neither.
 #[derive(Debug)]
-pub(super) struct BadSyntax {
-    pub(super) line: Option<u64>,
-    pub(super) what: String,
+pub(crate) struct BadSyntax {
+    pub(crate) line: Option<u64>,
+    pub(crate) what: String,
+}
+
+impl BadSyntax {
+    /// What the parser of TOML says, at its line.
+    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        Self {
+            line: before.map(|before| 1 + before.matches('\n').count() as u64),
+            what: match (error.message(), error.span()) {
+                // It does not say which.
+                (what @ "duplicate key", Some(span)) => {
+                    let key = text.get(span).unwrap_or_default().trim();
+                    format!("{what} `{}`", shown(key))
+                }
+                (what, _) => what.to_owned(),
+            },
+        }
+    }
+
+    /// What the parser of JSON says, at its line.
+    pub(crate) fn of_json(error: &serde_json::Error) -> Self {
+        let told = error.to_string();
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        Self {
+            line: Some(error.line() as u64).filter(|&line| line > 0),
+            what: match told.strip_suffix(&place) {
+                Some(what) => format!("{what}, column {}", error.column()),
+                None => told,
+            },
+        }
+    }
 }
 
 impl Node {
@@ -88,36 +119,13 @@ impl Value {
 
 /// Reads a TOML document.
 pub(super) fn from_toml(text: &str) -> Result<Node, BadSyntax> {
-    let lines = Lines::of_text(text);
-    match DeTable::parse(text) {
-        Ok(table) => Ok(lines.table(table.get_ref(), table.span().start)),
-        Err(error) => Err(BadSyntax {
-            line: error.span().map(|span| lines.of(span.start)),
-            what: match (error.message(), error.span()) {
-                // It does not say which.
-                (what @ "duplicate key", Some(span)) => {
-                    let key = text.get(span).unwrap_or_default().trim();
-                    format!("{what} `{}`", shown(key))
-                }
-                (what, _) => what.to_owned(),
-            },
-        }),
-    }
+    let table = DeTable::parse(text).map_err(|error| BadSyntax::of_toml(text, &error))?;
+    Ok(Lines::of_text(text).table(table.get_ref(), table.span().start))
 }
 
 /// Reads a JSON document.
 pub(super) fn from_json(text: &str) -> Result<Node, BadSyntax> {
-    serde_json::from_str(text).map_err(|error| {
-        let told = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        BadSyntax {
-            line: Some(error.line() as u64).filter(|&line| line > 0),
-            what: match told.strip_suffix(&place) {
-                Some(what) => format!("{what}, column {}", error.column()),
-                None => told,
-            },
-        }
-    })
+    serde_json::from_str(text).map_err(|error| BadSyntax::of_json(&error))
 }
 
 /// Where the lines of a text end.

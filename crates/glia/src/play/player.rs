@@ -79,7 +79,7 @@ impl Player {
             models: BTreeMap::new(),
             programs: Slab::new(),
             machine: machine.clone(),
-            devices: (0..header.devices).map(DeviceId::new).collect(),
+            devices: (0..header.machine.devices()).map(DeviceId::new).collect(),
             config,
             memo,
             started: 0,

@@ -96,10 +96,15 @@ impl Drop for Recorder<'_> {
 fn first(header: &Header, faults: Option<&PlanFile>) -> Map<String, Value> {
     let mut first = Map::new();
     let mut put = |key: &str, value: Value| first.insert(key.to_owned(), value);
-    put("machine", header.model.name().into());
-    put("devices", header.devices.into());
-    put("engine", header.engine.name().into());
-    put("seed", header.seed.into());
+    let (machine, seed) = (&header.machine, header.seed);
+    if machine.is_plain(seed) {
+        put("machine", machine.model().name().into());
+        put("devices", machine.devices().into());
+        put("engine", machine.engine().name().into());
+    } else {
+        put("machine", json!(machine));
+    }
+    put("seed", seed.into());
     if header.lnc != 1 {
         put("lnc", header.lnc.into());
     }

@@ -13,6 +13,7 @@ use super::compare::Comparison;
 use super::explanation::ExplanationReport;
 use super::{Counts, Failure, Found, Named, Peak, Played};
 use crate::faults::RuleReport;
+use crate::machine::MachineFile;
 use crate::workload::OpKind;
 
 /// Version of the JSON form.
@@ -23,6 +24,8 @@ pub const RUN_FORMAT: u32 = 1;
 pub struct RunReport {
     /// The workload.
     pub file: String,
+    /// What it ran on.
+    pub machine: Option<MachineFile>,
     /// Why it could not be run to its end; everything else is null then.
     pub error: Option<String>,
     /// The line behind which it was stopped; null if it was not.
@@ -187,6 +190,7 @@ impl RunReport {
         let counts = &played.counts;
         Self {
             file: file.to_owned(),
+            machine: Some(played.machine.clone()),
             error: None,
             stopped: played.stopped,
             seconds: Some(played.took.as_secs_f64()),
@@ -210,6 +214,7 @@ impl RunReport {
     pub fn unusable(file: &str, error: String) -> Self {
         Self {
             file: file.to_owned(),
+            machine: None,
             error: Some(error),
             stopped: None,
             seconds: None,

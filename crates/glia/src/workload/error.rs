@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::faults::{FaultsError, meant};
+use crate::machine::{EngineClash, MachineFileError};
 
 use super::reader::LINE_BYTES_MAX;
 
@@ -127,6 +128,24 @@ pub enum Fault {
     /// A fault that is ordered cannot be meant.
     #[error("{0}")]
     Rule(Box<FaultsError>),
+    /// The machine of the first line cannot be meant.
+    #[error("machine: {0}")]
+    Machine(Box<MachineFileError>),
+    /// A key of the first line that a machine in full says itself.
+    #[error(
+        "\"{key}\" {found} stands beside a machine in full, which says {key} {own} itself: leave it out here"
+    )]
+    Beside {
+        /// The key.
+        key: &'static str,
+        /// What it says.
+        found: String,
+        /// What the machine says.
+        own: String,
+    },
+    /// Engines are to run as they cannot on this machine.
+    #[error(transparent)]
+    Engine(#[from] EngineClash),
     /// An object is named that does not live.
     #[error(
         "no object {id:?} lives here: it was never allocated, its allocation failed, it has been freed, or it went with its model or its process"
@@ -190,13 +209,31 @@ pub enum Fault {
 /// What the parser says, without the line of its own count, which is always the first, and with the
 /// ranges of numbers in place of Rust's names for them.
 fn message(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let text = text.replace(" at line 1 column ", " at column ");
+    ranges(
+        &error
+            .to_string()
+            .replace(" at line 1 column ", " at column "),
+    )
+}
+
+/// What a parser says, with the ranges of numbers in place of Rust's names for them.
+pub(crate) fn ranges(text: &str) -> String {
     let ranges = [
         ("expected u8", "expected a whole number, 0 to 255"),
         ("expected u32", "expected a whole number, 0 to 4294967295"),
         ("expected u64", "expected a whole number, 0 to 2^64 - 1"),
+        (
+            "expected a nonzero u32",
+            "expected a whole number, 1 to 4294967295",
+        ),
+        (
+            "expected a nonzero u64",
+            "expected a whole number, 1 to 2^64 - 1",
+        ),
     ];
     let named = ranges.iter().find(|(name, _)| text.contains(name));
-    named.map_or(text.clone(), |(name, range)| text.replace(name, range))
+    named.map_or_else(
+        || text.to_owned(),
+        |(name, range)| text.replace(name, range),
+    )
 }

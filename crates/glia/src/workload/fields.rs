@@ -92,7 +92,7 @@ fields! {
     free: BoundsValue,
     largest_free: BoundsValue,
     workload: u64,
-    machine: Text<'a>,
+    machine: Value,
     devices: u32,
     params: Object<serde_json::Map<String, Value>>,
     engine: Text<'a>,

@@ -1,13 +1,14 @@
 //! The first line: what a workload runs on, and what a command line says instead.
 
 use glia_runtime::config::PageSize;
+use serde_json::Value;
 
 use super::WORKLOAD_FORMAT;
 use super::error::Fault;
 use super::fields::{Allowed, Fields};
 use super::params::Params;
 use crate::faults::{Format, PlanFile};
-use crate::machine::{Model, SchedMode};
+use crate::machine::{MachineFile, Model};
 
 // LIMIT: as many devices as an instance has.
 pub(crate) const DEVICES_MAX: u32 = 16;
@@ -36,13 +37,10 @@ const FIRST: Allowed = Allowed::new(
 /// The first line: what the workload runs on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    /// Which machine.
-    pub model: Model,
-    /// How many devices it has.
-    pub devices: u32,
-    /// Who runs its engines.
-    pub engine: Engine,
-    /// What chance comes from: the order of events in the virtual mode, faults, and patterns.
+    /// The machine, with its devices and its engines.
+    pub machine: MachineFile,
+    /// What chance comes from: faults, patterns, and, unless the machine has its own, the order of
+    /// events in the virtual mode.
     pub seed: u64,
     /// Physical cores that make a logical one.
     pub lnc: u32,
@@ -88,13 +86,15 @@ impl Engine {
 /// What stands in the place of what a file says.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
-    /// The machine.
+    /// The whole machine, with its devices and its engines; what follows acts upon it.
+    pub machine: Option<MachineFile>,
+    /// Which machine.
     pub model: Option<Model>,
     /// How many devices it has.
     pub devices: Option<u32>,
     /// Who runs its engines.
     pub engine: Option<Engine>,
-    /// What chance comes from.
+    /// What chance comes from, that of virtual engines included.
     pub seed: Option<u64>,
     /// Parameters by name.
     pub params: Vec<(String, String)>,
@@ -110,21 +110,9 @@ impl Header {
             return Err(Fault::Format { found: format });
         }
         fields.only(&FIRST)?;
-        let name = fields.machine.as_deref().unwrap_or("trn2");
-        let model = Model::named(name).ok_or_else(|| Fault::Unknown {
-            key: "machine",
-            found: name.to_owned(),
-            allowed: format!("{}, inf2", Model::ALL.map(Model::name).join(", ")),
-        })?;
-        let engine = fields.engine.as_deref().unwrap_or("inline");
-        let engine =
-            (Engine::ALL.into_iter().find(|one| one.name() == engine)).ok_or_else(|| {
-                Fault::Unknown {
-                    key: "engine",
-                    found: engine.to_owned(),
-                    allowed: Engine::ALL.map(Engine::name).join(", "),
-                }
-            })?;
+        let said = machine(&fields)?;
+        let seed = instead.seed.or(fields.seed).unwrap_or(0);
+        let machine = instead.on(said, seed)?;
         let scratchpad = fields.scratchpad.as_deref().unwrap_or("paged");
         if !["paged", "contiguous"].contains(&scratchpad) {
             return Err(Fault::Unknown {
@@ -149,15 +137,8 @@ impl Header {
             });
         }
         let header = Self {
-            model: instead.model.unwrap_or(model),
-            devices: within(
-                "devices",
-                instead.devices.or(fields.devices),
-                1,
-                DEVICES_MAX,
-            )?,
-            engine: instead.engine.unwrap_or(engine),
-            seed: instead.seed.or(fields.seed).unwrap_or(0),
+            machine,
+            seed,
             lnc,
             contiguous_scratchpad: scratchpad == "contiguous",
             scratchpad_page: PageSize::new(page_bytes).ok_or_else(|| Fault::Unknown {
@@ -172,15 +153,70 @@ impl Header {
         let declared = fields.params.map(|params| params.0).unwrap_or_default();
         Ok((header, Params::new(declared, &instead.params)?))
     }
+}
 
-    /// The mode of its machine.
-    #[must_use]
-    pub fn mode(&self) -> SchedMode {
-        match self.engine {
-            Engine::Inline => SchedMode::Inline,
-            Engine::Threaded => SchedMode::THREADED,
-            Engine::Virtual => SchedMode::Virtual { seed: self.seed },
+impl Overrides {
+    /// The machine of a run with this seed, whose workload says the one that is given.
+    fn on(&self, said: MachineFile, seed: u64) -> Result<MachineFile, Fault> {
+        let mut machine = self.machine.clone().unwrap_or(said);
+        if let Some(model) = self.model {
+            machine.set_model(model);
         }
+        if let Some(devices) = self.devices {
+            machine.set_devices(within("devices", Some(devices), 1, DEVICES_MAX)?);
+        }
+        if let Some(engine) = self.engine {
+            machine.set_engine(engine)?;
+        }
+        if let Some(seed) = self.seed {
+            machine.set_seed(seed);
+        }
+        machine.settle(seed);
+        Ok(machine)
+    }
+}
+
+/// The machine that the line says, by its name or in full.
+fn machine(fields: &Fields<'_>) -> Result<MachineFile, Fault> {
+    let model = match &fields.machine {
+        None => Model::Trn2,
+        Some(Value::String(name)) => Model::named(name).ok_or_else(|| unknown(name))?,
+        Some(full @ Value::Object(_)) => {
+            let full = MachineFile::from_json(full.clone());
+            let full = full.map_err(|error| Fault::Machine(Box::new(error)))?;
+            let beside = |key, found, own| Fault::Beside { key, found, own };
+            if let Some(devices) = fields.devices {
+                let own = full.devices().to_string();
+                return Err(beside("devices", devices.to_string(), own));
+            }
+            if let Some(engine) = &fields.engine {
+                let own = full.engine().name().to_owned();
+                return Err(beside("engine", engine.to_string(), own));
+            }
+            return Ok(full);
+        }
+        Some(other) => return Err(unknown(&other.to_string())),
+    };
+    let engine = fields.engine.as_deref().unwrap_or("inline");
+    let engine = (Engine::ALL.into_iter().find(|one| one.name() == engine)).ok_or_else(|| {
+        Fault::Unknown {
+            key: "engine",
+            found: engine.to_owned(),
+            allowed: Engine::ALL.map(Engine::name).join(", "),
+        }
+    })?;
+    let devices = within("devices", fields.devices, 1, DEVICES_MAX)?;
+    Ok(MachineFile::plain(model, devices, engine))
+}
+
+fn unknown(machine: &str) -> Fault {
+    Fault::Unknown {
+        key: "machine",
+        found: machine.to_owned(),
+        allowed: format!(
+            "{}, inf2, or a machine in full",
+            Model::ALL.map(Model::name).join(", ")
+        ),
     }
 }
 

@@ -239,7 +239,7 @@ impl Fields<'_> {
     }
 
     fn reset(&self, header: &Header) -> Result<Reset<'_>, Fault> {
-        let cores = header.model.arch().profile().cores;
+        let cores = header.machine.model().arch().profile().cores;
         let bit = |&core: &u32| below("cores", Some(core), cores).map(|core| 1 << core);
         let of = |list: &Vec<u32>| {
             if list.is_empty() {
@@ -266,7 +266,7 @@ impl Fields<'_> {
     }
 
     fn check(&self, what: &'static str, header: &Header) -> Result<Check, Fault> {
-        let profile = header.model.arch().profile();
+        let profile = header.machine.model().arch().profile();
         let hbm = match (self.hbm, self.core) {
             (Some(_), Some(_)) => {
                 return Err(Fault::Misplaced {
@@ -322,11 +322,11 @@ impl Fields<'_> {
     }
 
     fn device(&self, header: &Header) -> Result<DeviceId, Fault> {
-        below("device", self.device, header.devices).map(DeviceId::new)
+        below("device", self.device, header.machine.devices()).map(DeviceId::new)
     }
 
     fn core(&self, header: &Header) -> Result<CoreId, Fault> {
-        let cores = header.model.arch().profile().cores;
+        let cores = header.machine.model().arch().profile().cores;
         below("core", self.core, cores).map(CoreId::new)
     }
 

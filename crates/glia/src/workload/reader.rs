@@ -314,7 +314,7 @@ mod tests {
         );
         assert_eq!(
             error("{\"workload\":1,\"machine\":\"trn9\"}"),
-            "line 1: unknown machine \"trn9\": allowed are trn1, trn2, trn3, inf2"
+            "line 1: unknown machine \"trn9\": allowed are trn1, trn2, trn3, inf2, or a machine in full"
         );
         assert_eq!(
             error("{\"workload\":1,\"devices\":17}"),

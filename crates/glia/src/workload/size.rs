@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 
@@ -42,8 +43,8 @@ pub enum SizeFault {
     Parameter,
 }
 
-/// A size in bytes, from a JSON number or string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A size in bytes, from a number or a string; written as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Size(pub(crate) u64);
 
 /// The bytes that the text says.

@@ -47,7 +47,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 
 /// A struct that is written as an object and never as an array, which serde would take, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Object<T>(pub(super) T);
+pub(crate) struct Object<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -10,6 +10,7 @@ mod ends;
 mod examples;
 mod faults;
 mod flags;
+mod machines;
 mod models;
 mod operations;
 mod peaks;

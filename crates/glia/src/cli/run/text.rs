@@ -4,10 +4,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use glia::faults::RuleReport;
+use glia::machine::MachineFile;
 use glia::play::compare::{Comparison, Difference};
 use glia::play::{Counts, Failure, Found, Peak, Played};
 use glia::workload::OpKind;
 use glia_runtime::dml::ReportProfile;
+use serde_json::Value;
 
 use crate::cli::printable::{lines, printable};
 
@@ -39,6 +41,7 @@ pub(super) fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io
         human(counts.read_bytes),
         counts.live
     )?;
+    write_machine(out, &played.machine)?;
     write_rate(out, played)?;
     write_peak(out, &played.peaks)?;
     if let Some(line) = played.stopped {
@@ -95,6 +98,34 @@ fn by_kind(counts: &Counts) -> String {
     let kinds = ALWAYS.into_iter().chain(others);
     let each = kinds.map(|kind| format!("{} {}", counts.of(kind), kind.name()));
     each.collect::<Vec<_>>().join(", ")
+}
+
+/// A machine that is more than its name, its devices and a way to run engines.
+fn write_machine(out: &mut impl Write, machine: &MachineFile) -> io::Result<()> {
+    const PLAIN: [&str; 4] = ["machine", "devices", "engines.run", "engines.seed"];
+    let mut said = Vec::new();
+    flatten("", &serde_json::to_value(machine)?, &mut said);
+    if said.iter().all(|(key, _)| PLAIN.contains(&key.as_str())) {
+        return Ok(());
+    }
+    let others = said.iter().filter(|(key, _)| key != "machine");
+    let others: Vec<_> = others.map(|(key, it)| format!("{key} {it}")).collect();
+    let name = machine.model().name();
+    writeln!(out, "  on {name} with {}", others.join(", "))
+}
+
+/// The values of an object under their keys, with those of the tables that they stand in.
+fn flatten(key: &str, value: &Value, said: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(table) => {
+            for (inner, value) in table {
+                let dot = if key.is_empty() { "" } else { "." };
+                flatten(&format!("{key}{dot}{inner}"), value, said);
+            }
+        }
+        Value::String(text) => said.push((key.to_owned(), text.clone())),
+        other => said.push((key.to_owned(), other.to_string())),
+    }
 }
 
 /// How fast it was.

@@ -11,7 +11,7 @@ use crate::faults::{Laid, RuleReport};
 use crate::play::Played;
 use crate::play::counts::Counts;
 use crate::play::failure::{Failure, Found};
-use crate::workload::{Check, Gauge};
+use crate::workload::{Check, Gauge, Header};
 
 impl Player {
     pub(super) fn check(&self, check: &Check) -> Result<(), Found> {
@@ -88,7 +88,7 @@ impl Player {
     /// What it came to.
     pub(in crate::play) fn end(
         self,
-        report: Option<u64>,
+        header: &Header,
         failure: Option<Failure>,
         stopped: Option<u64>,
     ) -> Played {
@@ -105,11 +105,12 @@ impl Player {
         let faults = self.laid.iter().flat_map(Laid::told).chain(lines);
         let programs = self.programs.iter();
         Played {
+            machine: header.machine.clone(),
             counts: self.counts(),
             tables: tables.collect(),
             peaks: self.store.peaks.told(self.store.storages()),
             processes: programs.map(|(_, it)| it.name.to_string()).collect(),
-            report,
+            report: header.report,
             failure,
             stopped,
             faults: faults.collect(),
