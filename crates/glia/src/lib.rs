@@ -11,6 +11,7 @@
 //! | [`coverage`] | counts which commands, errors and registers a run exercises |
 //! | [`faults`] | reads plan files: what is to fail in a run, and how often |
 //! | [`workload`], [`play`](mod@play) | reads what a program does to device memory, and does it |
+//! | [`unpack`] | reads what may be packed with gzip |
 //! | [`explain`](mod@explain) | reads logs of the runtime and says what ran out of memory, where, and what held it |
 //!
 //! There is no unsafe code but in one island, `node/island.rs`: the system calls of a real node.
@@ -24,6 +25,7 @@ pub mod faults;
 pub mod machine;
 pub mod node;
 pub mod play;
+pub mod unpack;
 pub mod workload;
 
 /// The README's example is a test.

@@ -4,7 +4,7 @@ mod recording;
 mod text;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,6 +22,7 @@ use glia::machine::{MachineFile, Model};
 use glia::play::compare::compare;
 use glia::play::report::{RUN_FORMAT, RunReport};
 use glia::play::{Conditions, Counts, Played, play_under};
+use glia::unpack::unpacked;
 use glia::workload::rebuild::choose;
 use glia::workload::{Engine, Overrides};
 use glia_abi::event::{Detail, NoSink, Sink};
@@ -62,7 +63,7 @@ Examples:
 
 Exit status: 0 everything ended as its line expects, 1 something did not, 2 wrong usage, a workload, machine or fault plan that cannot be used, or a file that cannot be written, 130 stopped by Ctrl-C, with the summary of what was run until then.")]
 pub(crate) struct Run {
-    /// Workloads; "-" is standard input
+    /// Workloads, plain or gzip; "-" is standard input
     #[arg(required = true, value_name = "WORKLOAD")]
     workloads: Vec<PathBuf>,
 
@@ -117,7 +118,7 @@ pub(crate) struct Run {
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = param)]
     params: Vec<(String, String)>,
 
-    /// Compare the end of the run with a log of the runtime, in every cell that the log has: all
+    /// Compare the end of the run with a log of the runtime, plain or gzip, in every cell that the log has: all
     /// equal and the same request failed is exit status 0
     #[arg(long, value_name = "LOG", value_parser = named())]
     compare: Option<PathBuf>,
@@ -457,13 +458,14 @@ fn name(workload: &Path) -> String {
 }
 
 fn open(workload: &Path) -> io::Result<Box<dyn BufRead + Send>> {
-    Ok(if workload == Path::new("-") {
+    let file: Box<dyn Read + Send> = if workload == Path::new("-") {
         // Not its lock, which no other thread can read through.
-        Box::new(BufReader::with_capacity(SOURCE_BYTES, io::stdin()))
+        Box::new(io::stdin())
     } else {
-        let file = File::open(workload)?;
-        Box::new(BufReader::with_capacity(SOURCE_BYTES, file))
-    })
+        Box::new(File::open(workload)?)
+    };
+    let source = unpacked(file)?;
+    Ok(Box::new(BufReader::with_capacity(SOURCE_BYTES, source)))
 }
 
 /// The reports of a log.

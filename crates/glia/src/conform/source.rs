@@ -1,13 +1,11 @@
 //! From arguments to text: which files there are, and what they say, packed or plain.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use flate2::bufread::MultiGzDecoder;
+use crate::unpack::unpacked;
 
-/// What a packed file begins with, whatever its name.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 // LIMIT: a trace of a million records is some 150 MB; a packed file must not fill the machine.
 const TEXT_BYTES_MAX: u64 = 1 << 30;
 
@@ -18,7 +16,7 @@ pub enum SourceError {
     #[error("cannot be read: {0}")]
     Unreadable(#[source] io::Error),
     /// The packed text ends early or is damaged.
-    #[error("line {line}: the gzip data ends early or is damaged here: {source}")]
+    #[error("line {line}: {source}")]
     Packed {
         /// The line in which the text that could be unpacked ends.
         line: u64,
@@ -71,28 +69,19 @@ pub fn traces(path: &Path) -> Result<Vec<PathBuf>, SourceError> {
 /// # Errors
 /// [`SourceError`] if it cannot be read or unpacked to its end, or is no text.
 pub fn read_text(path: &Path) -> Result<String, SourceError> {
-    let mut file = BufReader::new(File::open(path).map_err(SourceError::Unreadable)?);
-    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-    let head = file.by_ref().take(GZIP_MAGIC.len() as u64);
-    { head }
-        .read_to_end(&mut magic)
-        .map_err(SourceError::Unreadable)?;
-    let whole = magic.as_slice().chain(file);
+    let file = File::open(path).map_err(SourceError::Unreadable)?;
+    let file = unpacked(file).map_err(SourceError::Unreadable)?;
+    let is_packed = file.is_packed();
     let mut bytes = Vec::new();
-    if magic == GZIP_MAGIC {
-        MultiGzDecoder::new(BufReader::new(whole))
-            .take(TEXT_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|source| SourceError::Packed {
+    file.take(TEXT_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|source| match is_packed {
+            true => SourceError::Packed {
                 line: line_at_end(&bytes),
                 source,
-            })?;
-    } else {
-        { whole }
-            .take(TEXT_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(SourceError::Unreadable)?;
-    }
+            },
+            false => SourceError::Unreadable(source),
+        })?;
     if bytes.len() as u64 > TEXT_BYTES_MAX {
         return Err(SourceError::TooLarge);
     }

@@ -4,17 +4,16 @@
 //! read as a wrapped line is. A log that went through a JSON or Python string has its line ends as
 //! `\n`, two characters: there a line comes in pieces as well.
 
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 
-use flate2::read::MultiGzDecoder;
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr2};
+
+use crate::unpack::unpacked;
 
 const BUFFER_BYTES: usize = 1 << 18;
 // LIMIT: lines of the runtime have some hundred bytes; one without an end must not fill the memory.
 const LINE_BYTES_MAX: usize = 1 << 16;
-/// What a packed log begins with, whatever its name.
-const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ESCAPE: u8 = 0x1b;
 
 /// A log, line by line.
@@ -35,20 +34,8 @@ pub(super) struct Lines<'r> {
 
 impl<'r> Lines<'r> {
     pub(super) fn new(log: impl Read + 'r) -> io::Result<Self> {
-        let mut log = log;
-        let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-        log.by_ref()
-            .take(GZIP_MAGIC.len() as u64)
-            .read_to_end(&mut magic)?;
-        let is_packed = magic == GZIP_MAGIC;
-        let whole = Cursor::new(magic).chain(log);
-        let source: Box<dyn Read + 'r> = if is_packed {
-            Box::new(MultiGzDecoder::new(whole))
-        } else {
-            Box::new(whole)
-        };
         Ok(Self {
-            source,
+            source: Box::new(unpacked(log)?),
             buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
             begin: 0,
             end: 0,

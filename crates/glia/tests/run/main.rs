@@ -13,6 +13,7 @@ mod flags;
 mod machines;
 mod models;
 mod operations;
+mod packed;
 mod peaks;
 mod processes;
 mod recordings;

@@ -6,7 +6,10 @@ use super::run;
 fn the_help_is_plain_text() {
     let help = run(&["--help"], "");
     assert_eq!(help.code, 0);
-    assert!(help.stdout.contains("Workloads; \"-\" is standard input"));
+    assert!(
+        help.stdout
+            .contains("Workloads, plain or gzip; \"-\" is standard input")
+    );
     assert!(!help.stdout.contains('\\'), "{}", help.stdout);
 }
 
