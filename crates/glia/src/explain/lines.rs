@@ -14,6 +14,9 @@ use crate::unpack::unpacked;
 const BUFFER_BYTES: usize = 1 << 18;
 // LIMIT: lines of the runtime have some hundred bytes; one without an end must not fill the memory.
 const LINE_BYTES_MAX: usize = 1 << 16;
+// LIMIT: what never ends a line, a device or a picture, is no log. A log in one string has line ends of
+// two characters, and one whose file was cut under its writer may begin with a long hole.
+const UNENDED_BYTES_MAX: u64 = 1 << 30;
 const ESCAPE: u8 = 0x1b;
 
 /// A log, line by line.
@@ -30,6 +33,9 @@ pub(super) struct Lines<'r> {
     count: u64,
     bytes: u64,
     is_inside: bool,
+    /// Bytes since a line has ended, in either way, and how many there may be.
+    unended: u64,
+    unended_max: u64,
 }
 
 impl<'r> Lines<'r> {
@@ -45,6 +51,8 @@ impl<'r> Lines<'r> {
             count: 0,
             bytes: 0,
             is_inside: false,
+            unended: 0,
+            unended_max: UNENDED_BYTES_MAX,
         })
     }
 
@@ -59,7 +67,14 @@ impl<'r> Lines<'r> {
     }
 
     /// Gives the next line, or its pieces, to `taker`; false at the end.
+    ///
+    /// # Errors
+    /// As the log is read; also if no line ends for long.
     pub(super) fn next(&mut self, taker: &mut impl FnMut(u64, &[u8])) -> io::Result<bool> {
+        if self.unended > self.unended_max {
+            let told = format!("{} bytes without a line end are no log", self.unended_max);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, told));
+        }
         let length = self.length()?;
         if length == 0 {
             return Ok(false);
@@ -69,6 +84,11 @@ impl<'r> Lines<'r> {
         self.bytes += length as u64;
         self.count += u64::from(!self.is_inside);
         self.is_inside = raw.last() != Some(&b'\n');
+        self.unended = if self.is_inside {
+            self.unended + length as u64
+        } else {
+            0
+        };
         let mut text = raw.strip_suffix(b"\n").unwrap_or(raw);
         text = text.strip_suffix(b"\r").unwrap_or(text);
         let Some(special) = memchr2(ESCAPE, b'\\', text) else {
@@ -81,6 +101,7 @@ impl<'r> Lines<'r> {
         }
         let mut rest = text;
         while let Some(end) = self.line_end.find(rest) {
+            self.unended = 0;
             taker(self.count, &rest[..end]);
             rest = &rest[end + 2..];
         }
@@ -190,6 +211,24 @@ mod tests {
             .map(|(line, text)| (*line, text.len()))
             .collect();
         assert_eq!(lengths, [(1, 65_536), (1, 34_464), (2, 1)]);
+    }
+
+    #[test]
+    fn what_never_ends_a_line_is_no_log() {
+        let read = |text: &[u8]| {
+            let mut lines = Lines::new(io::repeat(0).take(200_000).chain(text)).unwrap();
+            lines.unended_max = 250_000;
+            let mut take = |_, _: &[u8]| {};
+            while lines.next(&mut take)? {}
+            Ok::<_, io::Error>(lines.count())
+        };
+        let end = [&[b'x'; 100_000], b"\n".as_slice()].concat();
+        let refused = read(&end).unwrap_err().to_string();
+        assert_eq!(refused, "250000 bytes without a line end are no log");
+        for line_end in [&b"\n"[..], b"\\n"] {
+            let text = [line_end, &end].concat();
+            assert!(read(&text).is_ok(), "{line_end:?}");
+        }
     }
 
     #[test]

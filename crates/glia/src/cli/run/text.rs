@@ -198,6 +198,8 @@ pub(super) fn write_comparison(
     compared: &Comparison,
 ) -> io::Result<()> {
     let log = printable(&log.display().to_string());
+    // The verdict stands last, by itself: what failed above was to fail.
+    writeln!(out)?;
     let Comparison {
         line,
         cells,
@@ -219,9 +221,12 @@ pub(super) fn write_comparison(
     match differences.len() {
         0 => writeln!(
             out,
-            "{log}:{line}: all {cells} cells that the log has are equal"
+            "{log}:{line}: the run ended as the log did: all {cells} cells that the log has are equal"
         ),
-        count => writeln!(out, "{log}:{line}: {count} of {cells} cells differ"),
+        count => writeln!(
+            out,
+            "{log}:{line}: the run did NOT end as the log did: {count} of {cells} cells differ"
+        ),
     }
 }
 
