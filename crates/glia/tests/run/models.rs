@@ -35,7 +35,7 @@ fn a_scratchpad_was_asked_for_by_the_line_that_reserved_it() {
         r#"{"op":"alloc","id":"x","size":"22GiB"}"#,
     ]);
     assert_eq!(code, 1, "{run}");
-    let blocks = &run["failure"]["explanation"]["to_free"]["blocks"];
+    let blocks = &run["failure"]["explanation"]["bank"]["to_free"]["blocks"];
     let sites = blocks.as_array().unwrap().iter();
     let sites: Vec<_> = sites.map(|block| &block["site"]).collect();
     assert!(!sites.is_empty(), "{run}");
