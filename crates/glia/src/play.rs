@@ -32,6 +32,7 @@ mod player;
 mod program;
 mod record;
 pub mod report;
+mod reporting;
 mod written;
 
 use std::io::{BufRead, Write};
@@ -57,6 +58,7 @@ pub use counts::Counts;
 pub use failure::{Failure, Found};
 pub use pattern::Pattern;
 pub use peak::{Named, Peak};
+pub use reporting::{LoadedModel, ProcessMetrics, Reporting, Warning, Warnings};
 
 /// Operations between two looks at the progress.
 const OPERATIONS_PER_LOOK: u64 = 4096;
@@ -76,6 +78,12 @@ pub struct Played {
     pub peaks: Vec<Peak>,
     /// Processes that run at the end.
     pub processes: Vec<String>,
+    /// Models that are loaded at the end, by what the workload calls them.
+    pub models: Vec<LoadedModel>,
+    /// What each process that runs at the end has, by the counters that sysfs shows.
+    pub metrics: Vec<ProcessMetrics>,
+    /// What the runtime had to say about operations that succeeded.
+    pub warnings: Warnings,
     /// Which report of a log the workload says that it rebuilds.
     pub report: Option<u64>,
     /// The operation that did not end as expected; `None` if all did.
@@ -132,6 +140,8 @@ pub struct Conditions<'a> {
     pub instead: Overrides,
     /// What fails on order; in the place of the plan of the first line.
     pub faults: Option<&'a PlanFile>,
+    /// How the runtimes report.
+    pub reporting: Reporting,
     /// Who hears the events.
     pub sink: Arc<dyn Sink>,
     /// Who counts what the run exercises.
@@ -150,6 +160,7 @@ impl Default for Conditions<'_> {
         Self {
             instead: Overrides::default(),
             faults: None,
+            reporting: Reporting::default(),
             sink: Arc::new(NoSink),
             coverage: None,
             record: None,
@@ -213,8 +224,10 @@ pub fn play_under(
         .record
         .map(|out| Recorder::new(out, &header, faults));
     let (stop, progress) = (conditions.stop, conditions.progress);
+    let reporting = conditions.reporting;
     let run = || {
-        let mut player = Player::open(&machine, &header, sink, plan, laid.into_iter().collect())?;
+        let laid = laid.into_iter().collect();
+        let mut player = Player::open(&machine, &header, reporting, sink, plan, laid)?;
         let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         let mut failure = None;
         let mut done_line = reader.line();

@@ -19,9 +19,14 @@ pub(crate) fn printable_message(text: &str) -> String {
     escaped(text, MESSAGE_CHARS_MAX)
 }
 
-/// Lines of our own that quote such text: all of them, each with its control characters escaped.
+/// Lines of our own that quote such text: all of them, each with its control characters escaped, but
+/// for the tabs before the items of a list.
 pub(crate) fn lines(text: &str) -> String {
-    let lines = text.split('\n').map(|line| escaped(line, usize::MAX));
+    let lines = text.split('\n').map(|line| {
+        let rest = line.trim_start_matches('\t');
+        let tabs = &line[..line.len() - rest.len()];
+        tabs.to_owned() + &escaped(rest, usize::MAX)
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -48,6 +53,11 @@ mod tests {
     #[test]
     fn escape_sequences_and_line_breaks_are_shown_and_not_obeyed() {
         assert_eq!(printable("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
+    }
+
+    #[test]
+    fn lines_keep_their_ends_and_the_tabs_before_them() {
+        assert_eq!(lines("a\n\t\t* b\tc\u{1b}\n"), "a\n\t\t* b\\tc\\u{1b}\n");
     }
 
     #[test]

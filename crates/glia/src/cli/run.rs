@@ -1,6 +1,7 @@
 //! `glia run`: runs workloads through the whole stack and tells what happened.
 
 mod recording;
+mod reporting;
 mod text;
 
 use std::fs::File;
@@ -21,7 +22,7 @@ use glia::faults::PlanFile;
 use glia::machine::{MachineFile, Model};
 use glia::play::compare::compare;
 use glia::play::report::{RUN_FORMAT, RunReport};
-use glia::play::{Conditions, Counts, Played, play_under};
+use glia::play::{Conditions, Counts, Played, Reporting, play_under};
 use glia::unpack::unpacked;
 use glia::workload::rebuild::choose;
 use glia::workload::{Engine, Overrides};
@@ -33,6 +34,7 @@ use super::event_file::EventFile;
 use super::listener::Listener;
 use super::printable::{printable, printable_message};
 use recording::Recording;
+use reporting::ReportingOptions;
 use text::{write_comparison, write_run};
 
 /// What is read of a workload at a time.
@@ -56,6 +58,8 @@ Examples:
                                                  and all that runtime, driver and device did, line by line
   glia run --machine examples/machine.toml examples/first-tensor.jsonl
                                                  on a small machine, where memory runs out soon
+  glia run --details --report-verbose examples/trn2-table.jsonl
+                                                 every usage, what each model owns, sysfs counters
   glia run --record trace.jsonl --engine virtual --seed 7 examples/first-tensor.jsonl
                                                  to run it again, with the same end: glia run trace.jsonl
   glia explain job.log --workload job.jsonl && glia run job.jsonl --compare job.log
@@ -123,6 +127,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "LOG", value_parser = named())]
     compare: Option<PathBuf>,
 
+    #[command(flatten)]
+    reporting: ReportingOptions,
+
     /// Write which commands, errors and registers the runs exercised, and which not, to this file, as
     /// JSON (docs/formats/coverage.md)
     #[arg(long, value_name = "FILE", value_parser = named())]
@@ -163,6 +170,7 @@ struct Told {
     reports: Option<Vec<Report>>,
     faults: Option<PlanFile>,
     instead: Overrides,
+    reporting: Reporting,
     stop: Arc<AtomicBool>,
     coverage: Option<CoverageFile>,
 }
@@ -181,6 +189,7 @@ impl Run {
                 seed: self.seed,
                 params: self.params.clone(),
             },
+            reporting: self.reporting.reporting()?,
             stop: stopped_by_signals()?,
             coverage: self
                 .coverage
@@ -237,7 +246,7 @@ impl Run {
                             ..RunReport::new(&name, &played)
                         });
                     } else {
-                        write_run(&mut out, &name, &played)?;
+                        write_run(&mut out, &name, &played, self.reporting.shown())?;
                         if let (Some(log), Some(compared)) = (&self.compare, &compared) {
                             write_comparison(&mut out, log, compared)?;
                         }
@@ -324,6 +333,7 @@ impl Told {
         let conditions = Conditions {
             instead: self.instead.clone(),
             faults: self.faults.as_ref(),
+            reporting: self.reporting.clone(),
             sink,
             coverage: self.coverage.as_ref().map(CoverageFile::coverage),
             record: recording.map(|recording| recording as &mut (dyn Write + Send)),

@@ -11,7 +11,10 @@ use glia_runtime::dml::{Log, LogContext};
 const DAY: &str = "2026-Jan-01";
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// Keeps what was logged since the last [`clear`](Self::clear).
+/// Letters of the time before a line.
+pub(super) const TIME_LEN: usize = "2026-Jan-01 00:00:00.000000".len();
+
+/// Keeps what was logged since it was last [taken](Self::take_any).
 pub(super) struct Memo {
     pid: Pid,
     sched: Arc<dyn Sched>,
@@ -30,18 +33,15 @@ impl Memo {
         }
     }
 
-    /// Forgets everything.
-    pub(super) fn clear(&self) {
+    /// What was logged, if anything was, and forgets it.
+    pub(super) fn take_any(&self) -> Option<String> {
         // Who asks has heard of the end of the calls that logged.
-        if self.has_lines.load(Ordering::Relaxed) {
-            self.take();
+        if !self.has_lines.load(Ordering::Relaxed) {
+            return None;
         }
-    }
-
-    /// What was logged, and forgets it.
-    pub(super) fn take(&self) -> String {
         self.has_lines.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *self.lines.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(std::mem::take(&mut lines))
     }
 }
 

@@ -11,16 +11,18 @@ use glia_abi::addr::BusAddr;
 use glia_abi::event::Sink;
 use glia_abi::fault::FaultPlan;
 use glia_abi::handle::DeviceId;
+use glia_abi::nrt::NrtStatus;
 use glia_runtime::{RuntimeConfig, RuntimeError};
 use slab::Slab;
 
 use super::bytes::{self, Done, Moved, Pieces};
 use super::counts::Counts;
 use super::failure::{Failure, Found};
-use super::log::Memo;
+use super::log::{Memo, TIME_LEN};
 use super::object::Store;
 use super::pattern::Pattern;
 use super::program::{Loaded, Program, pid};
+use super::reporting::{Reporting, Warnings};
 use super::{PlayError, batch};
 use crate::faults::{Laid, PlanFile, RuleReport};
 use crate::machine::Machine;
@@ -35,6 +37,7 @@ pub(super) struct Player {
     devices: Vec<DeviceId>,
     config: RuntimeConfig,
     memo: Arc<Memo>,
+    warnings: Warnings,
     /// Processes that were started.
     started: u64,
     /// Pages of scratchpads, by process, device and logical core.
@@ -58,21 +61,29 @@ impl Player {
     pub(super) fn open(
         machine: &Machine,
         header: &Header,
+        reporting: Reporting,
         sink: Arc<dyn Sink>,
         plan: Arc<FaultPlan>,
         laid: Vec<Laid>,
     ) -> Result<Self, PlayError> {
         let memo = Arc::new(Memo::new(pid(0), Arc::clone(machine.sched())));
+        let usual = RuntimeConfig::default();
         let config = RuntimeConfig {
+            profile: reporting.profile,
+            verbose_tables: reporting.verbose_tables,
             log: Some(Arc::clone(&memo) as Arc<_>),
             sink,
-            // Nobody asks for them, and they keep the facts of what has been freed.
-            events_max: 0,
+            // Nobody asks for them but the file, and they keep the facts of what has been freed.
+            events_max: match reporting.dump {
+                Some(_) => usual.events_max,
+                None => 0,
+            },
+            dump: reporting.dump,
             lnc_size: header.lnc,
             scratchpad_page: header.scratchpad_page,
             contiguous_scratchpad: header.contiguous_scratchpad,
             zero_copy: header.zero_copy,
-            ..RuntimeConfig::default()
+            ..usual
         };
         let mut player = Self {
             store: Store::default(),
@@ -82,6 +93,7 @@ impl Player {
             devices: (0..header.machine.devices()).map(DeviceId::new).collect(),
             config,
             memo,
+            warnings: Warnings::default(),
             started: 0,
             pages: BTreeMap::new(),
             plan,
@@ -107,7 +119,15 @@ impl Player {
         };
         if found.status() == Some(step.expect) {
             self.counts.add(step);
-            self.memo.clear();
+            match (step.expect, &step.op) {
+                // What a killed process would say of its memory, nobody hears.
+                (NrtStatus::Success, op) if !matches!(op, Op::Kill { .. }) => {
+                    if let Some(log) = self.memo.take_any() {
+                        self.warnings.add(step.line, &log, TIME_LEN);
+                    }
+                }
+                _ => drop(self.memo.take_any()),
+            }
             return Ok(Ok(()));
         }
         Ok(Err(Box::new(Failure {
@@ -115,7 +135,7 @@ impl Player {
             id: step.op.id().to_owned(),
             expected: step.expect,
             found,
-            log: self.memo.take(),
+            log: self.memo.take_any().unwrap_or_default(),
         })))
     }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
+use glia_abi::handle::CoreId;
 use glia_abi::mem_usage::Aggregate;
 use glia_runtime::RuntimeError;
-use glia_runtime::dml::{CoreUsage, OomReport, UsageTable};
+use glia_runtime::dml::{CoreUsage, OomReport, UsageBytes, UsageTable};
 
 use super::compare::Comparison;
 use super::explanation::ExplanationReport;
-use super::{Counts, Failure, Found, Named, Peak, Played};
+use super::{Counts, Failure, Found, LoadedModel, Named, Peak, Played, ProcessMetrics, Warning};
 use crate::faults::RuleReport;
 use crate::machine::MachineFile;
 use crate::workload::OpKind;
@@ -42,6 +43,14 @@ pub struct RunReport {
     pub peaks: Option<Vec<PeakReport>>,
     /// Processes that run at the end.
     pub processes: Option<Vec<String>>,
+    /// Models that are loaded at the end.
+    pub models: Option<Vec<ModelReport>>,
+    /// What each process has, by the counters that sysfs shows.
+    pub metrics: Option<Vec<CounterReport>>,
+    /// What the runtime had to say about operations that succeeded.
+    pub warnings: Option<Vec<WarningReport>>,
+    /// How many operations that were.
+    pub warnings_total: Option<u64>,
     /// What did not end as expected.
     pub failure: Option<FailureReport>,
     /// How the rules of the fault plan have done; null without one.
@@ -143,6 +152,57 @@ pub struct CoreReport {
     pub categories: BTreeMap<&'static str, u64>,
 }
 
+/// A model that is loaded at the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ModelReport {
+    /// What the workload calls it.
+    pub id: String,
+    /// The process that loaded it.
+    pub process: String,
+    /// The number by which reports name it.
+    pub neff: u32,
+    /// Its name.
+    pub name: String,
+    /// The device.
+    pub device: u32,
+    /// The core.
+    pub core: u32,
+    /// Bytes that it owns.
+    pub total_bytes: u64,
+    /// Those by category, zeros left out.
+    pub categories: BTreeMap<&'static str, u64>,
+    /// The block that the runtime logs of it.
+    pub log: String,
+}
+
+/// A counter that sysfs shows, of one process, if it ever moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CounterReport {
+    /// The process.
+    pub process: String,
+    /// The device.
+    pub device: u32,
+    /// The core; null for host memory, which is the device's.
+    pub core: Option<u32>,
+    /// Its name, below `device_mem` or `host_mem`.
+    pub counter: &'static str,
+    /// Bytes now.
+    pub present_bytes: u64,
+    /// The most at any time.
+    pub peak_bytes: u64,
+}
+
+/// What the runtime had to say about an operation that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WarningReport {
+    /// The line.
+    pub line: u64,
+    /// Operations with the same.
+    pub count: u64,
+    /// What it logged.
+    pub log: String,
+}
+
 /// What did not end as expected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FailureReport {
@@ -181,6 +241,10 @@ pub struct Oom {
     pub hbm: u32,
     /// What the workload calls it.
     pub name: Option<String>,
+    /// Where the events of the device were written; null if they were not.
+    pub events_file: Option<String>,
+    /// Where the chunks of the HBM were written; null if they were not.
+    pub chunks_file: Option<String>,
 }
 
 impl RunReport {
@@ -203,6 +267,17 @@ impl RunReport {
             devices: Some(played.tables.iter().map(DeviceReport::new).collect()),
             peaks: Some(played.peaks.iter().map(PeakReport::new).collect()),
             processes: Some(played.processes.clone()),
+            models: Some(played.models.iter().map(ModelReport::new).collect()),
+            metrics: Some(played.metrics.iter().flat_map(counters).collect()),
+            warnings: Some(
+                played
+                    .warnings
+                    .kept
+                    .iter()
+                    .map(WarningReport::new)
+                    .collect(),
+            ),
+            warnings_total: Some(played.warnings.total),
             failure: played.failure.as_ref().map(FailureReport::new),
             faults: Some(played.faults.clone()).filter(|rules| !rules.is_empty()),
             comparison: None,
@@ -223,6 +298,10 @@ impl RunReport {
             devices: None,
             peaks: None,
             processes: None,
+            models: None,
+            metrics: None,
+            warnings: None,
+            warnings_total: None,
             failure: None,
             faults: None,
             comparison: None,
@@ -275,11 +354,57 @@ impl CoreReport {
         Self {
             core: usage.core.get(),
             total_bytes: usage.present.total(),
-            categories: Aggregate::ALL
-                .into_iter()
-                .map(|column| (column.name(), usage.present.aggregate(column)))
-                .filter(|&(_, bytes)| bytes > 0)
-                .collect(),
+            categories: categories(&usage.present),
+        }
+    }
+}
+
+/// Bytes by category, zeros left out.
+fn categories(present: &UsageBytes) -> BTreeMap<&'static str, u64> {
+    let columns = Aggregate::ALL.into_iter();
+    let columns = columns.map(|column| (column.name(), present.aggregate(column)));
+    columns.filter(|&(_, bytes)| bytes > 0).collect()
+}
+
+impl ModelReport {
+    fn new(loaded: &LoadedModel) -> Self {
+        let model = &loaded.report.model;
+        Self {
+            id: loaded.id.clone(),
+            process: loaded.process.clone(),
+            neff: model.id.0,
+            name: model.name.clone(),
+            device: loaded.report.device.get(),
+            core: loaded.report.core.get(),
+            total_bytes: model.present.total(),
+            categories: categories(&model.present),
+            log: loaded.log.clone(),
+        }
+    }
+}
+
+/// What a process has of a device, without the counters that never moved.
+fn counters(of: &ProcessMetrics) -> impl Iterator<Item = CounterReport> {
+    let moved = of.metrics.leaves();
+    let moved = moved.filter(|(.., balance)| balance.peak_bytes > 0);
+    moved.filter_map(|(core, counter, balance)| {
+        Some(CounterReport {
+            process: of.process.clone(),
+            device: of.device.get(),
+            core: core.map(CoreId::get),
+            counter: counter.sysfs_leaf()?,
+            present_bytes: balance.present_bytes,
+            peak_bytes: balance.peak_bytes,
+        })
+    })
+}
+
+impl WarningReport {
+    fn new(warning: &Warning) -> Self {
+        Self {
+            line: warning.line,
+            count: warning.count,
+            log: warning.log.clone(),
         }
     }
 }
@@ -315,6 +440,8 @@ impl Oom {
             core: report.core.get(),
             hbm: report.channel.get(),
             name: report.hint.clone(),
+            events_file: report.events_file.clone(),
+            chunks_file: report.chunks_file.clone(),
         }
     }
 }

@@ -75,6 +75,8 @@ fn what_does_not_fit_is_told_with_exact_bytes() {
             "core": 6,
             "hbm": 3,
             "name": "kv",
+            "events_file": null,
+            "chunks_file": null,
         })
     );
     let log = failure["log"].as_str().unwrap();

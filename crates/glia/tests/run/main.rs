@@ -17,6 +17,7 @@ mod packed;
 mod peaks;
 mod processes;
 mod recordings;
+mod reporting;
 mod stops;
 mod unusable;
 

@@ -6,18 +6,24 @@ use std::path::Path;
 use glia::faults::RuleReport;
 use glia::machine::MachineFile;
 use glia::play::compare::{Comparison, Difference};
-use glia::play::{Counts, Failure, Found, Peak, Played};
+use glia::play::{Counts, Failure, Found, Peak, Played, ProcessMetrics, Warnings};
 use glia::workload::OpKind;
-use glia_runtime::dml::ReportProfile;
+use glia_runtime::dml::printed;
 use serde_json::Value;
 
+use super::reporting::Shown;
 use crate::cli::printable::{lines, printable};
 
 /// Names of a peak that are printed; `--json` has more.
 const NAMES_MAX: usize = 5;
 
 /// What happened, in words.
-pub(super) fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io::Result<()> {
+pub(super) fn write_run(
+    out: &mut impl Write,
+    name: &str,
+    played: &Played,
+    shown: Shown,
+) -> io::Result<()> {
     let counts = &played.counts;
     writeln!(
         out,
@@ -51,13 +57,21 @@ pub(super) fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io
         )?;
     }
     write_faults(out, &played.faults)?;
+    write_warnings(out, &played.warnings)?;
     for table in &played.tables {
         // A machine can have hundreds of banks; those that hold nothing say nothing.
         let mut table = table.clone();
         table.banks.retain(|bank| bank.present_bytes > 0);
         if !table.banks.is_empty() {
-            writeln!(out, "\n{}", lines(&table.text(ReportProfile::default())))?;
+            let text = match shown.is_verbose && !shown.profile.is_list() {
+                true => table.verbose_text(shown.profile),
+                false => table.text(shown.profile),
+            };
+            writeln!(out, "\n{}", lines(&text))?;
         }
+    }
+    if shown.has_details {
+        write_details(out, played)?;
     }
     match &played.failure {
         Some(failure) => write_failure(out, name, failure)?,
@@ -69,6 +83,59 @@ pub(super) fn write_run(out: &mut impl Write, name: &str, played: &Played) -> io
         writeln!(out, "{what}")?;
     }
     Ok(())
+}
+
+/// What the runtime had to say about operations that succeeded.
+fn write_warnings(out: &mut impl Write, warnings: &Warnings) -> io::Result<()> {
+    let mut told = 0;
+    for warning in &warnings.kept {
+        told += warning.count;
+        let again = match warning.count - 1 {
+            0 => String::new(),
+            1 => " and once more".to_owned(),
+            count => format!(" and {count} times more"),
+        };
+        writeln!(out, "  WARNED at line {}{again}:", warning.line)?;
+        write!(out, "{}", lines(&warning.log))?;
+    }
+    match warnings.total - told {
+        0 => Ok(()),
+        1 => writeln!(out, "  WARNED otherwise at one more line"),
+        others => writeln!(out, "  WARNED otherwise at {others} more lines"),
+    }
+}
+
+/// What each loaded model owns, as the runtime logs it, and the counters that ever moved.
+fn write_details(out: &mut impl Write, played: &Played) -> io::Result<()> {
+    for model in &played.models {
+        writeln!(out, "{}", lines(&model.log))?;
+    }
+    for metrics in &played.metrics {
+        write_metrics(out, metrics)?;
+    }
+    Ok(())
+}
+
+fn write_metrics(out: &mut impl Write, of: &ProcessMetrics) -> io::Result<()> {
+    let moved = of.metrics.leaves();
+    let mut moved = moved
+        .filter(|(.., balance)| balance.peak_bytes > 0)
+        .peekable();
+    if moved.peek().is_none() {
+        return Ok(());
+    }
+    let process = printable(&of.process);
+    writeln!(out, "memory_usage of {}, process \"{process}\":", of.device)?;
+    for (core, counter, balance) in moved {
+        let place = match core {
+            Some(core) => format!("neuron_core{}/device_mem", core.get()),
+            None => "host_mem".to_owned(),
+        };
+        let name = format!("{place}/{}", counter.sysfs_leaf().unwrap_or_default());
+        let (present, peak) = (printed(balance.present_bytes), printed(balance.peak_bytes));
+        writeln!(out, "  {name:<46} {present:>11} now {peak:>11} at most")?;
+    }
+    writeln!(out)
 }
 
 /// What did not end as expected, and what the runtime logged about it: the report.

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use glia_abi::handle::{Channel, DeviceId};
 use glia_abi::mem_usage::MemUsage;
-use glia_runtime::dml::UsageTable;
+use glia_runtime::dml::{Log as _, UsageTable};
 
 use super::Player;
 use crate::faults::{Laid, RuleReport};
 use crate::play::Played;
 use crate::play::counts::Counts;
 use crate::play::failure::{Failure, Found};
+use crate::play::reporting::{LoadedModel, ProcessMetrics};
 use crate::workload::{Check, Gauge, Header};
 
 impl Player {
@@ -85,6 +86,33 @@ impl Player {
         Some(table)
     }
 
+    /// What is loaded, and what each model owns.
+    fn loaded_models(&self) -> impl Iterator<Item = LoadedModel> {
+        self.models.iter().map(|(id, loaded)| {
+            let report = loaded.model.report();
+            LoadedModel {
+                id: id.clone(),
+                process: self.programs[loaded.program].name.to_string(),
+                log: report.text(self.config.profile, &self.memo.context()),
+                report,
+            }
+        })
+    }
+
+    /// What each process has of each device, by the counters of sysfs.
+    fn metrics(&self) -> impl Iterator<Item = ProcessMetrics> {
+        self.programs.iter().flat_map(|(_, program)| {
+            let devices = self.devices.iter();
+            devices.filter_map(|&device| {
+                Some(ProcessMetrics {
+                    process: program.name.to_string(),
+                    device,
+                    metrics: program.runtime.metrics(device).ok()?,
+                })
+            })
+        })
+    }
+
     /// What it came to.
     pub(in crate::play) fn end(
         self,
@@ -110,6 +138,9 @@ impl Player {
             tables: tables.collect(),
             peaks: self.store.peaks.told(self.store.storages()),
             processes: programs.map(|(_, it)| it.name.to_string()).collect(),
+            models: self.loaded_models().collect(),
+            metrics: self.metrics().collect(),
+            warnings: self.warnings.clone(),
             report: header.report,
             failure,
             stopped,
