@@ -175,15 +175,17 @@ pub(super) fn read(
     if let Err(error) = read_batches(&mut batches, fencing(batch)) {
         return Ok(Err(error.into()));
     }
+    let mut verified_bytes = 0;
     for (range, op) in ranges.iter().zip(&ops) {
         let Some(storage) = store.storage(range.object.storage) else {
             continue;
         };
         match check.verify(storage, machine, range.object, range.offset_bytes, op.into) {
-            Ok(bytes) => moved.verified_bytes += bytes,
+            Ok(bytes) => verified_bytes += bytes,
             Err(differs) => return Ok(Err(differs)),
         }
     }
     moved.read_bytes += all_bytes;
+    moved.verified_bytes += verified_bytes;
     Ok(Ok(()))
 }

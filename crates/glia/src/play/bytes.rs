@@ -186,6 +186,7 @@ pub(super) fn read(
         Err(error) => return Ok(Err(error.into())),
     };
     let size_bytes = end - at;
+    let mut verified_bytes = 0;
     while at < end {
         let piece = resized(&mut pieces.piece, PIECE_BYTES.min(end - at));
         // Not what the last write left there.
@@ -196,13 +197,14 @@ pub(super) fn read(
         if let Some(storage) = storage {
             let verified = pieces.check.verify(storage, machine, object, at, piece);
             match verified {
-                Ok(bytes) => moved.verified_bytes += bytes,
+                Ok(bytes) => verified_bytes += bytes,
                 Err(differs) => return Ok(Err(differs)),
             }
         }
         at += piece.len() as u64;
     }
     moved.read_bytes += size_bytes;
+    moved.verified_bytes += verified_bytes;
     Ok(Ok(()))
 }
 

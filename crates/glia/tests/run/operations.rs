@@ -189,6 +189,36 @@ fn a_plan_of_the_first_line_is_at_work_from_the_beginning() {
     assert!(run.stdout.contains("but byte 9 is "), "{}", run.stdout);
 }
 
+/// Its first piece, or the first part of a batch, was compared and found equal: more bytes than were
+/// counted as read.
+#[test]
+fn a_read_in_which_a_byte_differs_counts_neither_as_read_nor_as_verified() {
+    let large = r#"{"op":"read","id":"a"}"#;
+    let batch =
+        r#"{"op":"read_batch","parts":[{"id":"a","size":"8MiB"},{"id":"a","offset":"8MiB"}]}"#;
+    for read in [large, batch] {
+        // The 200th descriptor of 64 KiB is behind the first 8 MiB.
+        let rule = r#"{"op":"fault","id":"f","rule":{"kind":"flipped-bits","nth":200}}"#;
+        let lines = [
+            r#"{"op":"alloc","id":"never","size":4096}"#,
+            r#"{"op":"read","id":"never"}"#,
+            r#"{"op":"alloc","id":"a","size":"16MiB"}"#,
+            r#"{"op":"write","id":"a","seed":1}"#,
+            rule,
+            read,
+        ];
+        let (run, code) = json(&lines);
+        assert_eq!(code, 1, "{run}");
+        assert_eq!(run["failure"]["line"], 7, "{run}");
+        let bytes = serde_json::json!({"written": 16 << 20, "read": 4096, "verified": 0});
+        assert_eq!(run["bytes"], bytes, "{read}");
+        let workload = format!("{{\"workload\":1}}\n{}\n", lines.join("\n"));
+        let told = super::run(&["-"], &workload).stdout;
+        let wanted = "4 KiB read and verified but for 4 KiB that were never written";
+        assert!(told.contains(wanted), "{told}");
+    }
+}
+
 #[test]
 fn a_size_outside_its_bounds_is_told_with_both() {
     let (run, code) = json(&[
