@@ -149,7 +149,8 @@ pub struct Conditions<'a> {
     /// Where the run is recorded, in blocks. A write that fails ends the recording, which its owner
     /// has to notice.
     pub record: Option<&'a mut (dyn Write + Send)>,
-    /// Whether the run is to stop, looked at between two operations.
+    /// Whether the run is to stop, looked at between two operations, and between two pieces of one that
+    /// writes or reads many bytes.
     pub stop: Option<&'a AtomicBool>,
     /// Who hears how far it is, now and then.
     pub progress: Option<&'a (dyn Fn(&Counts) + Sync)>,
@@ -227,7 +228,7 @@ pub fn play_under(
     let reporting = conditions.reporting;
     let run = || {
         let laid = laid.into_iter().collect();
-        let mut player = Player::open(&machine, &header, reporting, sink, plan, laid)?;
+        let mut player = Player::open(&machine, &header, reporting, sink, plan, laid, stop)?;
         let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         let mut failure = None;
         let mut done_line = reader.line();
@@ -239,6 +240,11 @@ pub fn play_under(
                     return Ok(None);
                 }
                 let outcome = player.step(&step)?;
+                if let Err(failure) = &outcome
+                    && matches!(failure.found, Found::Stopped)
+                {
+                    return Ok(None);
+                }
                 if let Some(recorder) = &mut recorder {
                     recorder.put(step.text, player.lies_at());
                 }

@@ -101,7 +101,7 @@ pub(super) fn write(
     store: &mut Store,
     batch: &Batch<'_>,
     pattern: impl Fn(u64) -> Pattern,
-    pieces: &mut Pieces,
+    pieces: &mut Pieces<'_>,
     moved: &mut Moved,
 ) -> Done {
     let ranges = ranges(store, batch, OpKind::WriteBatch, pattern)?;
@@ -152,7 +152,7 @@ pub(super) fn read(
     store: &Store,
     machine: &Machine,
     batch: &Batch<'_>,
-    pieces: &mut Pieces,
+    pieces: &mut Pieces<'_>,
     moved: &mut Moved,
 ) -> Done {
     let ranges = ranges(store, batch, OpKind::ReadBatch, Pattern::seeded)?;

@@ -1,5 +1,7 @@
 //! Bytes of objects: written, filled, copied, read and compared.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use glia_abi::addr::access_fits;
 use glia_runtime::RuntimeError;
 
@@ -19,9 +21,11 @@ pub(super) type Done = Result<Result<(), Found>, Fault>;
 
 /// Bytes on their way; empty between operations, kept for their room.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct Pieces<'a> {
     pub(super) piece: Vec<u8>,
     check: Check,
+    /// Whether the run is to stop, looked at between two pieces.
+    stop: Option<&'a AtomicBool>,
 }
 
 /// What bytes are compared with.
@@ -47,12 +51,13 @@ pub(super) fn write(
     id: &str,
     range: Range,
     pattern: Pattern,
-    pieces: &mut Pieces,
+    pieces: &mut Pieces<'_>,
     moved: &mut Moved,
 ) -> Done {
     change(store, id, range, pattern, moved, |memory, at, end| {
         let mut at = at;
         while at < end {
+            pieces.go_on()?;
             let piece = resized(&mut pieces.piece, PIECE_BYTES.min(end - at));
             pattern.fill(at, piece);
             memory.write(at, piece)?;
@@ -72,7 +77,7 @@ pub(super) fn memset(
 ) -> Done {
     let pattern = Pattern::Filled(value);
     change(store, id, range, pattern, moved, |memory, at, end| {
-        memory.fill(at, end - at, value)
+        Ok(memory.fill(at, end - at, value)?)
     })
 }
 
@@ -82,7 +87,7 @@ fn change(
     range: Range,
     pattern: Pattern,
     moved: &mut Moved,
-    change: impl FnOnce(&Memory, u64, u64) -> Result<(), RuntimeError>,
+    change: impl FnOnce(&Memory, u64, u64) -> Result<(), Found>,
 ) -> Done {
     let (object, storage) = store.both(id)?;
     let (at, end) = match range.within(object) {
@@ -95,8 +100,8 @@ fn change(
     if let Some(written) = &mut written {
         written.forget(from, to);
     }
-    if let Err(error) = change(&object.memory, at, end) {
-        return Ok(Err(error.into()));
+    if let Err(found) = change(&object.memory, at, end) {
+        return Ok(Err(found));
     }
     if let Some(written) = written {
         written.note(from, to, pattern.moved(0, object.base_bytes));
@@ -176,7 +181,7 @@ pub(super) fn read(
     machine: &Machine,
     id: &str,
     range: Range,
-    pieces: &mut Pieces,
+    pieces: &mut Pieces<'_>,
     moved: &mut Moved,
 ) -> Done {
     let object = store.get(id)?;
@@ -188,6 +193,9 @@ pub(super) fn read(
     let size_bytes = end - at;
     let mut verified_bytes = 0;
     while at < end {
+        if let Err(stopped) = pieces.go_on() {
+            return Ok(Err(stopped));
+        }
         let piece = resized(&mut pieces.piece, PIECE_BYTES.min(end - at));
         // Not what the last write left there.
         piece.fill(UNREAD);
@@ -246,7 +254,23 @@ impl Check {
     }
 }
 
-impl Pieces {
+impl<'a> Pieces<'a> {
+    pub(super) fn new(stop: Option<&'a AtomicBool>) -> Self {
+        Self {
+            stop,
+            ..Self::default()
+        }
+    }
+
+    /// # Errors
+    /// The run is to stop: the rest of the operation is left.
+    fn go_on(&self) -> Result<(), Found> {
+        match self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            true => Err(Found::Stopped),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn parts(&mut self) -> (&mut Vec<u8>, &mut Check) {
         (&mut self.piece, &mut self.check)
     }

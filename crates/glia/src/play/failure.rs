@@ -74,6 +74,10 @@ pub enum Found {
         /// What the driver answered.
         result: i32,
     },
+    /// The run was stopped, and it was given up between two pieces. No run ends in this: the line counts
+    /// as one that was not run.
+    #[error("it was stopped")]
+    Stopped,
 }
 
 fn told(bounds: Bounds) -> String {
@@ -96,7 +100,9 @@ impl Found {
             Self::Success => Some(NrtStatus::Success),
             Self::Error(error) => Some(error.status()),
             Self::Reset { .. } => Some(NrtStatus::Failure),
-            Self::Differs { .. } | Self::Elsewhere { .. } | Self::Beyond { .. } => None,
+            Self::Differs { .. } | Self::Elsewhere { .. } | Self::Beyond { .. } | Self::Stopped => {
+                None
+            }
         }
     }
 }

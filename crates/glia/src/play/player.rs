@@ -6,6 +6,7 @@ mod told;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use glia_abi::addr::BusAddr;
 use glia_abi::event::Sink;
@@ -29,7 +30,7 @@ use crate::machine::Machine;
 use crate::workload::{Fault, Header, MAIN, Op, Reset, Step};
 
 /// A workload in the middle of its run. What is given back first stands first.
-pub(super) struct Player {
+pub(super) struct Player<'a> {
     store: Store,
     models: BTreeMap<String, Loaded>,
     programs: Slab<Program>,
@@ -51,12 +52,12 @@ pub(super) struct Player {
     seed: u64,
     counts: Counts,
     moved: Moved,
-    pieces: Pieces,
+    pieces: Pieces<'a>,
     /// Where the memory lies that the last operation took, if its line does not say.
     lies_at: Option<BusAddr>,
 }
 
-impl Player {
+impl<'a> Player<'a> {
     /// Starts the first process.
     pub(super) fn open(
         machine: &Machine,
@@ -65,6 +66,7 @@ impl Player {
         sink: Arc<dyn Sink>,
         plan: Arc<FaultPlan>,
         laid: Vec<Laid>,
+        stop: Option<&'a AtomicBool>,
     ) -> Result<Self, PlayError> {
         let memo = Arc::new(Memo::new(pid(0), Arc::clone(machine.sched())));
         let usual = RuntimeConfig::default();
@@ -103,7 +105,7 @@ impl Player {
             seed: header.seed,
             counts: Counts::default(),
             moved: Moved::default(),
-            pieces: Pieces::default(),
+            pieces: Pieces::new(stop),
             lies_at: None,
         };
         player.start(1, MAIN).map_err(PlayError::Open)?;

@@ -3,9 +3,12 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use glia::play::{Conditions, play_under};
+use glia::play::{Conditions, play, play_under};
+use glia_abi::event::{Event, Ids, Sink};
+use glia_abi::sched::Tick;
 use serde_json::Value;
 
 #[test]
@@ -47,6 +50,57 @@ fn a_run_that_is_stopped_tells_how_far_it_came_and_leaves_a_recording_that_can_b
     assert_eq!(recorded.lines().count() as u64, operations + 1);
     let again = super::run(&["--json", file.to_str().unwrap()], "");
     assert_eq!(again.code, 0, "{}", again.stderr);
+}
+
+/// A listener that tells the run to stop at the n-th copy that ends.
+struct Stopper {
+    stop: AtomicBool,
+    copies: AtomicU32,
+    nth: u32,
+}
+
+impl Sink for Stopper {
+    fn event(&self, _: Tick, _: &Ids, event: &Event) {
+        let is_copy = matches!(event, Event::Copied { .. });
+        if is_copy && self.copies.fetch_add(1, Ordering::Relaxed) + 1 == self.nth {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_large_write_or_read_is_given_up_between_two_pieces_and_its_line_is_not_run() {
+    let lines = concat!(
+        "{\"workload\":1}\n",
+        "{\"op\":\"alloc\",\"id\":\"a\",\"size\":\"32MiB\"}\n",
+        "{\"op\":\"write\",\"id\":\"a\",\"seed\":1}\n",
+        "{\"op\":\"read\",\"id\":\"a\"}\n",
+    );
+    // Four pieces each: the second one of the write, and of the read.
+    for (nth, done) in [(2, 1), (6, 2)] {
+        let stopper = Arc::new(Stopper {
+            stop: AtomicBool::new(false),
+            copies: AtomicU32::new(0),
+            nth,
+        });
+        let mut recorded = Vec::new();
+        let conditions = Conditions {
+            stop: Some(&stopper.stop),
+            sink: Arc::clone(&stopper) as _,
+            record: Some(&mut recorded),
+            ..Conditions::default()
+        };
+        let played = play_under(lines.as_bytes(), conditions).unwrap();
+        assert_eq!(stopper.copies.load(Ordering::Relaxed), nth);
+        assert_eq!(played.stopped, Some(done + 1));
+        assert_eq!(played.counts.operations(), done);
+        assert!(played.failure.is_none());
+        let counts = played.counts;
+        assert_eq!((counts.read_bytes, counts.verified_bytes), (0, 0));
+        let recorded = String::from_utf8(recorded).unwrap();
+        assert_eq!(recorded.lines().count() as u64, done + 1);
+        assert!(play(recorded.as_bytes()).unwrap().failure.is_none());
+    }
 }
 
 /// A source that is told to stop while it is waited for its next line, or for its end.

@@ -14,7 +14,7 @@ use crate::play::object::{Memory, Object, Place, Storage};
 use crate::play::program::Program;
 use crate::workload::{Alloc, Attach, Slice};
 
-impl Player {
+impl Player<'_> {
     /// Takes memory the way a program would, or its model.
     fn take(
         program: &Program,

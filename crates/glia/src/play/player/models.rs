@@ -19,7 +19,7 @@ use crate::workload::{Fault, Load, NEFFS_MAX};
 /// What the peak calls a page of a scratchpad.
 const SCRATCHPAD: &str = "scratchpad";
 
-impl Player {
+impl Player<'_> {
     /// Loads a model. Ids only go up: those on the way to the wanted one are used up.
     pub(super) fn load(&mut self, line: u64, load: &Load<'_>) -> Done {
         if let Some(loaded) = self.models.get(load.id) {

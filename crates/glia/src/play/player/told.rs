@@ -14,7 +14,7 @@ use crate::play::failure::{Failure, Found};
 use crate::play::reporting::{LoadedModel, ProcessMetrics};
 use crate::workload::{Check, Gauge, Header};
 
-impl Player {
+impl Player<'_> {
     pub(super) fn check(&self, check: &Check) -> Result<(), Found> {
         let &Check { device, hbm, .. } = check;
         let (present, peak) = self.store.peaks.levels(device, hbm);
