@@ -51,7 +51,8 @@ const SOURCE_BYTES: usize = 256 << 10;
 Examples:
   glia run examples/first-tensor.jsonl           verify, and show who holds what at the end
   glia run examples/kv-cache-trn2.jsonl          one that does not fit: the report, exit status 1
-  generate | glia run --json - | jq .failure     from standard input, for machines
+  generate | glia run --json - | jq '.runs[].failure'
+                                                 from standard input, for machines
   glia run --faults examples/faults-late-marker.toml examples/first-tensor.jsonl
                                                  while faults happen on order, and how often each did
   glia run --events events.jsonl examples/first-tensor.jsonl
