@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use glia::explain::explain;
 use glia::machine::{Machine, MachineConfig, Model};
+use glia_abi::addr::BusAddr;
 use glia_abi::arch::Scale;
 use glia_abi::fault::{FaultPoint, Faults};
 use glia_abi::handle::{Channel, CoreId, DeviceId, McHandle, Pid};
@@ -17,8 +18,8 @@ use glia_abi::params::ModuleParams;
 use glia_abi::transport::Transport;
 use glia_abi::usage::Category;
 use glia_device::HostConfig;
-use glia_runtime::dml::{Log, LogContext};
-use glia_runtime::explanation::{BankExplanation, Block, Cause, Explanation, Owner};
+use glia_runtime::dml::{Log, LogContext, ModelId};
+use glia_runtime::explanation::{BankExplanation, Block, Cause, Explanation, Opening, Owner};
 use glia_runtime::ndl::{self, ChunkSpec};
 use glia_runtime::{AllocSpec, Core, Dmem, Runtime, RuntimeConfig, RuntimeError, ScratchVariable};
 use proptest::prelude::*;
@@ -339,7 +340,7 @@ fn a_block_at_the_place_of_the_next_scratchpad_page_is_named() {
 }
 
 #[test]
-fn of_scratchpad_pages_freed_out_of_order_the_one_at_the_next_place_is_to_be_freed() {
+fn of_scratchpad_pages_freed_out_of_order_those_are_named_that_can_go() {
     let machine = with_pages();
     let runtime = open(&machine, THIS);
     let device = ndl::Device::open(machine.process(OTHER) as Arc<_>, DEVICE).unwrap();
@@ -361,10 +362,47 @@ fn of_scratchpad_pages_freed_out_of_order_the_one_at_the_next_place_is_to_be_fre
     let blocks = found.opening.as_ref().unwrap().blocks.iter();
     let starts: Vec<_> = blocks.map(|block| block.span.start()).collect();
     let at = |handle: McHandle| device.physical_address(handle).unwrap();
-    assert_eq!(starts, [at(second)]);
+    // The second is in the way. A scratchpad gives it back after the third.
+    assert_eq!(starts, [at(third), at(second)]);
+    let words = error.explanation().unwrap().words();
+    assert!(
+        words.contains("free 128.000MB in 2 blocks, all pages of the scratchpad:\n"),
+        "{words}"
+    );
+    assert!(
+        words.contains(", goes back as pid 8 unloads models;"),
+        "{words}"
+    );
+    device.free(third).unwrap();
     device.free(second).unwrap();
     reserve(&runtime, 64).unwrap();
-    device.free(third).unwrap();
+}
+
+#[test]
+fn not_all_pages_of_the_scratchpad_are_said_to_be_all() {
+    let machine = with_pages();
+    let first = open(&machine, Pid::new(20));
+    let first_page = reserve(&first, 64).unwrap();
+    let (second, third) = (open(&machine, OTHER), open(&machine, Pid::new(21)));
+    let (second_page, third_page) = (reserve(&second, 64).unwrap(), reserve(&third, 64).unwrap());
+    drop(second_page);
+
+    let error = reserve(&open(&machine, THIS), 64).err().unwrap();
+
+    let found = bank(&error);
+    assert_eq!(
+        (found.cause, found.scratchpad_pages),
+        (Cause::ScratchpadOrder, 2)
+    );
+    let words = error.explanation().unwrap().words();
+    assert!(
+        words.contains("to make room: free 64.000MB in 1 block, which is enough:\n"),
+        "{words}"
+    );
+    assert!(words.contains(", pid 21, NC 0: "), "{words}");
+    drop(third_page);
+    reserve(&open(&machine, THIS), 64).unwrap();
+    drop(first_page);
 }
 
 /// A machine whose HBMs have 3,604 MiB in their main pools, room for seven pages of 512 MiB, and a
@@ -398,7 +436,7 @@ fn reserve_pages(runtime: &Runtime, mib: u64) -> Result<glia_runtime::Model, Run
 }
 
 /// Where the blocks lie that are to be freed.
-fn named(error: &RuntimeError) -> Vec<glia_abi::addr::BusAddr> {
+fn named(error: &RuntimeError) -> Vec<BusAddr> {
     let opening = bank(error).opening.as_ref().unwrap();
     opening
         .blocks
@@ -459,6 +497,24 @@ fn a_contiguous_reservation_without_room_names_all_that_lies_in_its_run() {
     reserve(&runtime, 256).unwrap();
 }
 
+/// Does what an explanation says: unloads models, and frees blocks.
+fn carry_out(
+    opening: &Opening,
+    models: &mut Vec<glia_runtime::Model>,
+    live: &mut BTreeMap<BusAddr, Dmem>,
+) {
+    let is_named =
+        |model: Option<ModelId>| opening.unloads.iter().any(|one| Some(one.model) == model);
+    for block in opening.blocks.iter() {
+        let is_with_models = block.goes_with_models || is_named(block.model());
+        let freed = live.remove(&block.span.start());
+        assert!(is_with_models || freed.is_some(), "{block:?}");
+    }
+    let before = models.len();
+    models.retain(|model| !is_named(Some(model.id())));
+    assert_eq!(before - models.len(), opening.unloads.len());
+}
+
 /// Models hold some of the scratchpad and tensors the rest; what a reservation that has no room names
 /// is freed, and nothing else.
 fn free_what_a_reservation_names(
@@ -468,7 +524,7 @@ fn free_what_a_reservation_names(
     wanted: &[(u64, u64)],
 ) {
     let (machine, runtime, _) = with_scratchpad(contiguous_scratchpad);
-    let _held = reserve_pages(&runtime, held_mib).unwrap();
+    let mut held = vec![reserve_pages(&runtime, held_mib).unwrap()];
     let mut live = BTreeMap::new();
     let mut dead = Vec::new();
     for &(mib, is_kept) in sizes {
@@ -503,14 +559,17 @@ fn free_what_a_reservation_names(
     let found = bank(&error);
     assert_ne!(found.cause, Cause::Passing, "{found:?}");
     let Some(opening) = &found.opening else {
-        // Not with everything freed.
+        // Not with everything freed, and never if that is said.
         live.clear();
         assert!(model.reserve_scratchpad(&variables).is_err());
+        if found.is_never {
+            held.clear();
+            assert!(model.reserve_scratchpad(&variables).is_err());
+        }
         return;
     };
-    for block in opening.blocks.iter() {
-        live.remove(&block.span.start()).unwrap();
-    }
+    carry_out(opening, &mut held, &mut live);
+    assert_eq!(free_bytes(), before + opening.freed_bytes);
     model.reserve_scratchpad(&variables).unwrap();
 }
 
@@ -526,6 +585,204 @@ proptest! {
     ) {
         free_what_a_reservation_names(contiguous, &sizes, held_mib, &wanted);
     }
+}
+
+#[test]
+fn a_page_that_only_its_model_gives_back_is_not_named_alone() {
+    let (_machine, runtime, _) = with_scratchpad(false);
+    let model = reserve_pages(&runtime, 2048).unwrap();
+    // A model that needs only the first page has come and gone.
+    drop(reserve_pages(&runtime, 512).unwrap());
+    let tensors = [1000, 556, 476].map(|mib| take(&runtime, mib * MIB));
+
+    // A page alone would be less than the second tensor; the model gives back four.
+    let error = refused(&runtime, &spec(500 * MIB, 0));
+    assert_eq!(named(&error), [tensors[1].pa()]);
+    assert!(bank(&error).opening.as_ref().unwrap().is_least);
+
+    let error = refused(&runtime, &spec(1500 * MIB, 0));
+    let found = bank(&error);
+    let opening = found.opening.as_ref().unwrap();
+    let models: Vec<ModelId> = opening.unloads.iter().map(|one| one.model).collect();
+    // The two tensors in the main pool have 1,556 MiB.
+    assert_eq!((models, opening.freed_bytes), (vec![], 1556 * MIB));
+    let error = refused(&runtime, &spec(1600 * MIB, 0));
+    let words = error.explanation().unwrap().words();
+    let unload = format!(
+        "  to make room: unload NEFF {} \"a.neff\": 2.000GB in 4 blocks, the least that helps:\n",
+        model.id()
+    );
+    assert!(words.contains(&unload), "{words}");
+    drop(model);
+    take(&runtime, 1600 * MIB);
+}
+
+/// Models with pages, private blocks and weights fill an HBM together with tensors; what is named for
+/// a tensor that is refused is carried out, and is exactly what comes free.
+fn free_what_is_named_beside_models(
+    contiguous_scratchpad: bool,
+    loads: &[(Vec<(u64, u64)>, u64)],
+    sizes: &[(u64, bool)],
+    wants: &[(u64, u32)],
+) {
+    let (machine, runtime, _) = with_scratchpad(contiguous_scratchpad);
+    let (mut models, mut live) = (Vec::new(), BTreeMap::new());
+    let mut dead = Vec::new();
+    for (variables, weight_mib) in loads {
+        let model = runtime.load_model(core(0), "a.neff").unwrap();
+        let variables = variables.iter();
+        let variables = variables.map(|&(offset_mib, size_mib)| ScratchVariable {
+            offset_bytes: offset_mib * MIB,
+            size_bytes: size_mib * MIB,
+        });
+        let variables: Vec<ScratchVariable> = variables.collect();
+        let _ = model.reserve_scratchpad(&variables);
+        if let Ok(weight) = model.allocate(&spec(weight_mib * MIB, 0)) {
+            live.insert(weight.pa(), weight);
+        }
+        models.push(model);
+        for &(mib, is_kept) in sizes {
+            match runtime.allocate(core(0), &spec(mib * MIB, 0)) {
+                Ok(block) if is_kept => drop(live.insert(block.pa(), block)),
+                Ok(block) => dead.push(block),
+                Err(_) => {}
+            }
+        }
+    }
+    drop(dead);
+    let free_bytes = || -> u64 {
+        let pools = machine.process(THIS).insight(DEVICE).unwrap();
+        let holes = pools.channels[0].free.iter();
+        holes.map(|hole| hole.size_bytes()).sum()
+    };
+    for &(mib, align_bits) in wants {
+        let wanted = spec(mib * MIB, 1 << align_bits);
+        let Err(error) = runtime.allocate(core(0), &wanted) else {
+            continue;
+        };
+        let found = bank(&error);
+        let Some(opening) = &found.opening else {
+            assert!(found.is_never && found.most_bytes.unwrap() < found.needed_bytes);
+            continue;
+        };
+        let before = free_bytes();
+        carry_out(opening, &mut models, &mut live);
+        assert_eq!(free_bytes(), before + opening.freed_bytes, "{found:?}");
+        let block = runtime.allocate(core(0), &wanted).unwrap();
+        live.insert(block.pa(), block);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_is_named_beside_models_can_be_carried_out_and_helps(
+        contiguous in any::<bool>(),
+        loads in proptest::collection::vec(
+            (proptest::collection::vec((0..1200_u64, 1..700_u64), 1..4), 1..300_u64),
+            1..4,
+        ),
+        sizes in proptest::collection::vec((40..700_u64, any::<bool>()), 1..6),
+        wants in proptest::collection::vec((30..2500_u64, 0..28_u32), 1..5),
+    ) {
+        free_what_is_named_beside_models(contiguous, &loads, &sizes, &wants);
+    }
+}
+
+#[test]
+fn what_is_said_to_fit_does_even_if_the_runtime_aligns_by_itself() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let runtime = open(&machine, THIS);
+    // The driver does not know this alignment. From now on the runtime aligns.
+    let error = refused(&runtime, &spec(MIB, 4 << 30));
+    assert_eq!(
+        (bank(&error).largest_fit_bytes, bank(&error).is_never),
+        (Some(0), true)
+    );
+    let _half = take(&runtime, 5 * MIB);
+
+    let error = refused(&runtime, &spec(7 * MIB, MIB));
+    let found = bank(&error);
+    // Of a hole of 7 MiB, and once all is free of 12.
+    assert_eq!(
+        (found.largest_fit_bytes, found.most_bytes),
+        (Some(6 * MIB), Some(11 * MIB))
+    );
+    let words = error.explanation().unwrap().words();
+    assert!(
+        words.contains("fits here:    up to 6.000MB without freeing anything at this alignment\n"),
+        "{words}"
+    );
+    refused(&runtime, &spec(6 * MIB + 4096, MIB));
+    let most = runtime.allocate(core(0), &spec(6 * MIB, MIB)).unwrap();
+    assert_eq!(most.pa().get() % MIB, 0);
+
+    drop(most);
+    let error = refused(&runtime, &spec(11 * MIB + 4096, MIB));
+    assert!(bank(&error).is_never && bank(&error).opening.is_none());
+    let error = refused(&runtime, &spec(11 * MIB, MIB));
+    assert!(!bank(&error).is_never && bank(&error).opening.is_some());
+}
+
+#[test]
+fn what_is_larger_than_the_bank_or_its_main_pool_is_said_to_be_too_large() {
+    let machine = Machine::new(small(Model::Trn2)).unwrap();
+    let runtime = open(&machine, THIS);
+    for (size_bytes, needed) in [
+        (12 * MIB + 1, "12.004MB"),
+        (14 * MIB, "14.000MB"),
+        (40 * MIB, "40.000MB"),
+    ] {
+        let error = refused(&runtime, &spec(size_bytes, 0));
+        let found = bank(&error);
+        assert_eq!((found.cause, found.is_never), (Cause::Capacity, true));
+        let words = error.explanation().unwrap().words();
+        let why = format!(
+            "Why: nd 0 HBM 0 is too small for this. {needed} are needed; even with everything freed that can be, no block of more than 12.000MB has room.\n"
+        );
+        assert!(words.starts_with(&why), "{words}");
+        assert!(words.contains("  to make room: freeing does not help; ask for less at once\n"));
+    }
+}
+
+#[test]
+fn a_reservation_that_is_larger_than_the_bank_is_said_to_be_too_large() {
+    for (is_contiguous, why) in [
+        (
+            false,
+            "4.000GB in 8 blocks are needed; even with everything freed that can be, only 7 of them have room.",
+        ),
+        (
+            true,
+            "4.000GB of contiguous scratchpad are needed; even with everything freed that can be, there is room for 3.520GB.",
+        ),
+    ] {
+        let (_machine, runtime, log) = with_scratchpad(is_contiguous);
+        let _tensor = take(&runtime, 600 * MIB);
+        let error = reserve_pages(&runtime, 4096).err().unwrap();
+        let found = bank(&error);
+        assert_eq!((found.cause, found.is_never), (Cause::Capacity, true));
+        let text = log.take().concat();
+        let why = format!("Why: nd 0 HBM 0 is too small for this. {why}\n");
+        assert!(text.contains(&why), "{text}");
+        assert!(text.contains("  to make room: freeing does not help; reserve less\n"));
+    }
+}
+
+#[test]
+fn sizes_that_read_alike_are_told_with_their_bytes() {
+    let (_machine, runtime, _) = with_scratchpad(false);
+    let low = take(&runtime, 1024 * MIB);
+    let _high = take(&runtime, 2580 * MIB);
+    drop(low);
+    let error = refused(&runtime, &spec(1024 * MIB + 4096, 0));
+    assert_eq!(bank(&error).cause, Cause::WrongPool);
+    let words = error.explanation().unwrap().words();
+    assert!(
+        words.contains("1.000GB (1073745920 bytes) are needed; 1.000GB (1073741824 bytes) are free in the main pool, 476.000MB in the small one."),
+        "{words}"
+    );
 }
 
 #[test]

@@ -47,6 +47,7 @@ mod site;
 mod size;
 mod table;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use glia_abi::arch::ArchProfile;
@@ -257,6 +258,11 @@ impl Dml {
     /// Bytes of a core for one use, and for all.
     pub(crate) fn core_bytes(&self, core: CoreId, usage: MemUsage) -> (u64, u64) {
         self.settled().ledger.core_bytes(core, usage)
+    }
+
+    /// What the loaded models are called.
+    pub(crate) fn model_names(&self) -> BTreeMap<ModelId, String> {
+        self.books().ledger.model_names()
     }
 
     /// What a model on a core owns.

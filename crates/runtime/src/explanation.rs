@@ -27,6 +27,8 @@
 //! | `blocks` | what must be freed, put together as it is looked at |
 //! | `holes` | pools as a request sees them |
 //! | `evict` | the least set to free |
+//! | `unload` | what goes back only as models are unloaded |
+//! | `gone` | a channel with some chunks gone |
 //! | `whole` | the same where several blocks have to be had together |
 //! | `scratchpad` | the place of the contiguous scratchpad's next pages |
 //! | `tables` | host memory, handles, attach slots |
@@ -39,6 +41,7 @@ mod bank;
 mod blocks;
 mod cause;
 mod evict;
+mod gone;
 mod holes;
 mod scratchpad;
 mod tables;
@@ -49,17 +52,19 @@ mod tables;
 )]
 mod tests;
 mod text;
+mod unload;
 mod whole;
 
 use glia_abi::handle::{Channel, CoreId, DeviceId, Pid};
 use glia_abi::insight::PoolSnapshot;
 
-pub use bank::{BankExplanation, BankRoom, Holder, Opening, Piece, PoolRoom, Request};
+pub use bank::{BankExplanation, BankRoom, Holder, Opening, Piece, PoolRoom, Request, Unload};
 pub(crate) use blocks::Own;
 pub use blocks::{Block, Blocks, Owner};
 pub use cause::Cause;
 pub use holes::PoolPart;
 pub use tables::{HandleExplanation, HostExplanation, Share, SlotExplanation, SlotHolder};
+pub(crate) use unload::{ScratchBook, ScratchUser};
 
 /// Why an allocation failed, or a device could not be opened, for want of something.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use glia_abi::arch::Arch;
 use glia_abi::event::{Detail, Event, Ids, NameId};
@@ -188,6 +188,8 @@ pub(crate) struct OpenDevice {
     pub(crate) dml: Dml,
     /// Bytes of an HBM. A device may have been given less than the silicon has.
     region_size_bytes: u64,
+    /// The scratchpads of its cores, for who explains what cannot be had; they hold the device.
+    pub(crate) scratchpads: OnceLock<Vec<Weak<Scratchpad>>>,
     pub(crate) session: Arc<Session>,
 }
 
@@ -207,6 +209,7 @@ impl OpenDevice {
         };
         let device = Self {
             region_size_bytes,
+            scratchpads: OnceLock::new(),
             dml: Dml::new(id, ndl.profile(), session.config.events_max),
             ndl,
             session: Arc::clone(session),
@@ -350,7 +353,9 @@ impl Runtime {
             let lnc_size = device.lnc_size() as usize;
             let firsts = (0..cores).step_by(lnc_size).map(CoreId::new);
             let scratchpads = firsts.map(|core| Scratchpad::new(Arc::clone(&device), core));
-            let scratchpads = scratchpads.map(Arc::new).collect();
+            let scratchpads: Vec<_> = scratchpads.map(Arc::new).collect();
+            let known = || scratchpads.iter().map(Arc::downgrade).collect();
+            device.scratchpads.get_or_init(known);
             let cores = (0..cores).map(CoreId::new);
             let globals = cores.map(|core| Allocator::new(Arc::clone(&device), core, Owner::Core));
             Ok(Slot {

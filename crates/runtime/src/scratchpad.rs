@@ -28,6 +28,7 @@
 
 mod plan;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use glia_abi::PAGE_SIZE_BYTES;
@@ -42,7 +43,7 @@ use crate::config::PageSize;
 use crate::dmem::{AllocSpec, Allocator, AskedAt, Caller, Dmem, Owner, Refusal, Whole};
 use crate::dml::Level;
 use crate::error::RuntimeError;
-use crate::explanation::Explanation;
+use crate::explanation::{Explanation, ScratchBook, ScratchUser};
 use crate::runtime::OpenDevice;
 
 use plan::Plan;
@@ -114,6 +115,9 @@ pub(crate) struct Scratchpad {
 
 struct Pages {
     list: Vec<Page>,
+    /// Who has reserved what, by the number of the reservation.
+    users: BTreeMap<u64, ScratchUser>,
+    next_user: u64,
     largest_oversized_bytes: u64,
     /// Page sizes with which nothing would have been private so far, the least first.
     sizes: Vec<PageSize>,
@@ -141,6 +145,8 @@ impl Scratchpad {
             && (arch == Arch::V2 || device.lnc_size() > 1);
         let pages = Pages {
             list: Vec::new(),
+            users: BTreeMap::new(),
+            next_user: 0,
             largest_oversized_bytes: 0,
             sizes: PageSize::all().collect(),
         };
@@ -166,6 +172,15 @@ impl Scratchpad {
             page_size_bytes: self.page_size_bytes,
             pages: list.collect(),
             largest_oversized_bytes: pages.largest_oversized_bytes,
+        }
+    }
+
+    /// What of it lives, and for whom: to explain what cannot be had. Not under the lock of the pages.
+    pub(crate) fn book(&self) -> ScratchBook {
+        let pages = self.pages.lock(self.device().ndl.sched());
+        ScratchBook {
+            pages: pages.list.iter().map(|page| page.memory.pa()).collect(),
+            users: pages.users.values().cloned().collect(),
         }
     }
 
@@ -212,11 +227,26 @@ impl Scratchpad {
             page.refs += 1;
         }
         pages.sizes = sizes;
+        let number = pages.next_user;
+        pages.next_user += 1;
+        if let Some(id) = model.model() {
+            let private = places.iter().filter_map(|place| match place {
+                ScratchPlace::Shared => None,
+                ScratchPlace::Private(block) => Some(block.pa()),
+            });
+            let user = ScratchUser {
+                model: id,
+                pages: needed,
+                private: private.collect(),
+            };
+            pages.users.insert(number, user);
+        }
         let (largest_bytes, size) = (pages.largest_oversized_bytes, pages.sizes.first().copied());
         drop(pages);
         self.advise(&plan, largest_bytes, size);
         let reservation = Reservation {
             scratchpad: Arc::clone(self),
+            number,
             pages: needed,
             _places: places.clone(),
         };
@@ -284,10 +314,11 @@ impl Scratchpad {
         pages.trim();
         // Others may need more pages than this one.
         let missing = needed.saturating_sub(pages.list.len()) as u64;
-        let kept = pages.list.iter().map(|page| page.memory.pa());
+        let kept = pages.list.iter().take(needed);
         let mut whole = Whole {
             pieces: Vec::new(),
-            kept: kept.collect(),
+            kept: kept.map(|page| page.memory.pa()).collect(),
+            model: model.model(),
         };
         whole.kept.sort_unstable();
         let device = self.device().ndl.id();
@@ -397,6 +428,7 @@ fn place(model: &Allocator, plan: &Plan, asker: Asker<'_>) -> Result<Vec<Scratch
 /// What a model has reserved. Dropping it gives the pages and the private blocks up.
 pub(crate) struct Reservation {
     scratchpad: Arc<Scratchpad>,
+    number: u64,
     pages: usize,
     _places: Vec<ScratchPlace>,
 }
@@ -408,6 +440,7 @@ impl Drop for Reservation {
         for page in pages.list.iter_mut().take(self.pages) {
             page.refs -= 1;
         }
+        pages.users.remove(&self.number);
         pages.trim();
     }
 }

@@ -54,7 +54,10 @@ pub struct BankReport {
     pub largest_hole_bytes: u64,
     pub largest_fit_bytes: Option<u64>,
     pub most_bytes: Option<u64>,
+    pub never_fits: bool,
+    pub most_blocks: Option<u64>,
     pub page_at: Option<String>,
+    pub scratchpad_pages: u64,
     pub pools: Vec<PoolReport>,
     pub to_free: Option<OpeningReport>,
     pub own_to_free: Option<OpeningReport>,
@@ -89,8 +92,21 @@ pub struct OpeningReport {
     pub at: String,
     pub is_least: bool,
     pub freed_bytes: u64,
+    pub unload: Vec<UnloadReport>,
+    pub unloaded_blocks: u64,
     pub blocks_total: u64,
     pub blocks: Vec<BlockReport>,
+}
+
+/// A model to unload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(
+    missing_docs,
+    reason = "docs/formats/explanation.md describes each key"
+)]
+pub struct UnloadReport {
+    pub neff: u32,
+    pub name: String,
 }
 
 /// A block in the way.
@@ -110,6 +126,7 @@ pub struct BlockReport {
     pub name: Option<String>,
     pub neff: Option<u32>,
     pub asked_bytes: Option<u64>,
+    pub goes_with_models: bool,
     pub site: Option<String>,
     pub allocations_since: u64,
 }
@@ -270,7 +287,10 @@ impl BankReport {
             largest_hole_bytes: bank.largest_hole_bytes,
             largest_fit_bytes: bank.largest_fit_bytes,
             most_bytes: bank.most_bytes,
+            never_fits: bank.is_never,
+            most_blocks: bank.most_blocks,
             page_at: bank.page_at.as_ref().map(BusAddr::to_string),
+            scratchpad_pages: bank.scratchpad_pages,
             pools: pools.collect(),
             to_free: opening(&bank.opening),
             own_to_free: opening(&bank.own_opening),
@@ -288,10 +308,16 @@ impl BankReport {
 impl OpeningReport {
     fn new(opening: &Opening, process: Option<Pid>) -> Self {
         let blocks = opening.blocks.iter().take(BLOCKS_MAX);
+        let unload = opening.unloads.iter().map(|unload| UnloadReport {
+            neff: unload.model.0,
+            name: unload.name.clone(),
+        });
         Self {
             at: opening.at.to_string(),
             is_least: opening.is_least,
             freed_bytes: opening.freed_bytes,
+            unload: unload.collect(),
+            unloaded_blocks: opening.unloaded_blocks,
             blocks_total: opening.blocks.len() as u64,
             blocks: blocks
                 .map(|block| BlockReport::new(&block, process))
@@ -315,6 +341,7 @@ impl BlockReport {
             name: block.name().map(str::to_owned),
             neff: block.model().map(|model| model.0),
             asked_bytes: asked.map(|allocation| allocation.allocated_bytes),
+            goes_with_models: block.goes_with_models,
             site: block.site.as_deref().map(str::to_owned),
             allocations_since: block.allocations_since,
         }

@@ -99,6 +99,8 @@ pub(crate) struct Whole {
     pub(crate) pieces: Vec<Piece>,
     /// Blocks that are there for it, by address: to free one makes one more be wanting.
     pub(crate) kept: Vec<BusAddr>,
+    /// The model that all this is for, which is not to be unloaded for it.
+    pub(crate) model: Option<ModelId>,
 }
 
 impl Allocator {
@@ -118,6 +120,14 @@ impl Allocator {
 
     pub(crate) fn core(&self) -> CoreId {
         self.core
+    }
+
+    /// The model that it lives with.
+    pub(crate) fn model(&self) -> Option<ModelId> {
+        match self.owner {
+            Owner::Core => None,
+            Owner::Model { id, .. } => Some(id),
+        }
     }
 
     /// Takes a page of a contiguous scratchpad, which the driver places by rules of its own. A
@@ -379,6 +389,7 @@ impl Allocator {
             is_scratchpad_page: false,
             whole: whole.pieces.clone(),
             kept: whole.kept.clone(),
+            model: whole.model.or_else(|| self.model()),
         }
     }
 
@@ -439,10 +450,7 @@ impl Allocator {
             usage: spec.usage,
             core: self.core,
             channel,
-            model: match self.owner {
-                Owner::Core => None,
-                Owner::Model { id, .. } => Some(id),
-            },
+            model: self.model(),
             hint: spec.hint.map(Arc::from),
             site: Some(spec.asked_at(caller)),
         };

@@ -1,12 +1,14 @@
 //! What an explanation takes from the runtime: this process, its blocks and their names.
 
+use std::sync::Weak;
+
 use glia_abi::errno::Errno;
 use glia_abi::handle::{Channel, CoreId, DeviceId};
 use glia_abi::insight::PoolSnapshot;
 use glia_abi::mem::Location;
 use glia_abi::transport::Transport;
 
-use crate::dml::{Facts, Level};
+use crate::dml::Level;
 use crate::error::RuntimeError;
 use crate::explanation::{Explanation, Own, Request};
 use crate::ndl::{COPY_BUFFER_SIZE_BYTES, NdlError};
@@ -47,9 +49,13 @@ impl OpenDevice {
             return None;
         }
         let snapshot = self.ndl.insight()?;
+        let scratchpads = self.scratchpads.get().into_iter().flatten();
+        let scratchpads = scratchpads.filter_map(Weak::upgrade);
         let own = Own {
             process: config.process.or_else(|| self.ndl.owner_in(&snapshot)),
             blocks: self.dml.facts(Location::Device),
+            scratchpads: scratchpads.map(|one| one.book()).collect(),
+            models: self.dml.model_names(),
         };
         explain(snapshot, own)
     }
@@ -81,7 +87,7 @@ impl Session {
             false => {
                 let own = Own {
                     process: config.process,
-                    blocks: Facts::default(),
+                    ..Own::default()
                 };
                 Explanation::of_host(device, COPY_BUFFER_SIZE_BYTES, &snapshot, &own)
             }

@@ -6,7 +6,7 @@ use glia_abi::addr::BusAddr;
 use glia_abi::handle::{Channel, McHandle};
 
 use super::labels::{LabelId, Words};
-use super::ledger::Allocation;
+use super::ledger::{Allocation, ModelId};
 use super::packed::{Odd, Packed};
 
 /// Allocations at one moment, by address and handle.
@@ -83,6 +83,14 @@ impl Facts {
         self.sorted.iter().map(|fact| {
             let rest = self.odd(fact).unwrap_or_else(|| fact.packed.plain());
             (rest.channel, rest.allocated_bytes)
+        })
+    }
+
+    /// Where each lies that a model owns, with its handle and the model.
+    pub(crate) fn of_models(&self) -> impl Iterator<Item = (BusAddr, McHandle, ModelId)> {
+        self.sorted.iter().filter_map(|fact| {
+            let words = self.words.get(fact.packed.label.index())?;
+            Some((fact.packed.pa, fact.handle, words.model?))
         })
     }
 

@@ -253,6 +253,12 @@ impl Ledger {
         self.models.remove(&id);
     }
 
+    /// What the loaded models are called.
+    pub(super) fn model_names(&self) -> BTreeMap<ModelId, String> {
+        let models = self.models.iter();
+        models.map(|(&id, one)| (id, one.name.clone())).collect()
+    }
+
     /// Bytes of a core for one use, and for all.
     pub(super) fn core_bytes(&self, core: CoreId, usage: MemUsage) -> (u64, u64) {
         let account = self.cores.get(core.index());

@@ -12,9 +12,19 @@ use glia_abi::mem_usage::MemUsage;
 use super::blocks::{Blocks, Own, Owner};
 use super::cause::Cause;
 use super::evict::{self, Filling, Place};
+use super::gone::Without;
 use super::holes::{Align, Bank, Fit, Pool, PoolPart, granule_bytes};
-use super::scratchpad::Pages;
+use super::scratchpad::{Pages, is_page};
+use super::unload::{Found, Freeing, Ties};
 use super::whole::{self, Freed};
+use crate::dml::ModelId;
+
+/// Chunks that are looked at in all searches with other models gone,
+const LOOKS_MAX: usize = 1 << 20;
+/// so many for each chunk in a search for pages or several blocks,
+const WHOLE_LOOKS: usize = 16;
+/// and searches that are made however many there are.
+const LOOKS_MIN: usize = 16;
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +57,8 @@ pub struct Request {
     /// Blocks that are not to be freed for it, since then they would be needed, too: the pages that
     /// the scratchpad has, by address.
     pub kept: Vec<BusAddr>,
+    /// The model that it is for, which is not to be unloaded for it.
+    pub model: Option<ModelId>,
 }
 
 /// Some blocks of one kind.
@@ -69,12 +81,23 @@ impl Request {
         first..first.saturating_add(size)
     }
 
-    /// Whether this chunk may be among those to be freed: the driver keeps its own, and what has no
-    /// handle cannot be named.
+    /// Bytes that the runtime adds to be able to align by itself.
+    fn padding_bytes(&self) -> u64 {
+        match self.align_bytes > 0 && self.driver_align_bytes == 0 {
+            true => self.driver_bytes.saturating_sub(self.asked_bytes),
+            false => 0,
+        }
+    }
+
+    /// Whether this chunk can be freed: the driver keeps its own, and what has no handle cannot be
+    /// named.
+    pub(super) fn can_free(&self, chunk: &ChunkFacts) -> bool {
+        chunk.owner != Pid::default() && chunk.handle.is_some()
+    }
+
+    /// Whether this chunk may be among those to be freed for it.
     fn may_free(&self, chunk: &ChunkFacts) -> bool {
-        chunk.owner != Pid::default()
-            && chunk.handle.is_some()
-            && self.kept.binary_search(&chunk.span.start()).is_err()
+        self.can_free(chunk) && self.kept.binary_search(&chunk.span.start()).is_err()
     }
 }
 
@@ -86,12 +109,26 @@ pub struct Opening {
     pub at: BusAddr,
     /// Whether no set of fewer bytes helps. Where blocks that differ have to be had together and many
     /// could be freed, or very many that are alike, that is not known; then nothing large of the set
-    /// is spare.
+    /// is spare. Nor is it where there are very many sets of models to unload, or where scratchpad
+    /// memory of another process is in the set: what goes with that is not known here.
     pub is_least: bool,
     /// Bytes of all blocks.
     pub freed_bytes: u64,
-    /// What must be freed, by address.
+    /// The models of this process that must be unloaded for it.
+    pub unloads: Vec<Unload>,
+    /// How many of the blocks go with them.
+    pub unloaded_blocks: u64,
+    /// What must be freed, by address: what goes with models, and what is freed by itself.
     pub blocks: Blocks,
+}
+
+/// A model that must be unloaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unload {
+    /// Which.
+    pub model: ModelId,
+    /// What it is called.
+    pub name: String,
 }
 
 /// A pool of the HBM.
@@ -160,12 +197,19 @@ pub struct BankExplanation {
     pub device_free_bytes: u64,
     /// Bytes of the largest hole in the pools that may serve it.
     pub largest_hole_bytes: u64,
-    /// The most bytes that would fit at the alignment without freeing anything; `None` for an
-    /// alignment that is no power of two, and for a scratchpad page.
+    /// The most bytes that a caller could have at the alignment without freeing anything; `None` for
+    /// an alignment that is no power of two, and for a scratchpad page.
     pub largest_fit_bytes: Option<u64>,
-    /// The most that one block of the alignment can ever have here: with everything freed that can
-    /// be. `None` as before.
+    /// The most that a caller can ever have here at the alignment in one block: with everything freed
+    /// that can be. `None` for an alignment that is no power of two; for scratchpad pages the most that
+    /// all of them can have that are still wanting, and `None` if that is not wanting.
     pub most_bytes: Option<u64>,
+    /// Whether no freeing makes room: the HBM is too small.
+    pub is_never: bool,
+    /// Of several blocks that can never be had together, how many of the first can.
+    pub most_blocks: Option<u64>,
+    /// Pages of the contiguous scratchpad that live on the HBM, of whichever process.
+    pub scratchpad_pages: u64,
     /// The pools of the HBM.
     pub pools: Vec<PoolRoom>,
     /// The place of the next scratchpad page, if that was asked for and there is one.
@@ -209,7 +253,7 @@ impl BankExplanation {
         request: Request,
         own: &Own,
         cores_of: impl Fn(Channel) -> Vec<CoreId>,
-    ) -> (Self, Option<(Freed, Option<Freed>)>) {
+    ) -> (Self, Places) {
         let channel = &snapshot.channels[here];
         let look = Look::new(snapshot, channel, &request);
         let banks: Vec<BankRoom> = snapshot
@@ -219,23 +263,43 @@ impl BankExplanation {
             .collect();
         let others = banks.iter().filter(|bank| bank.channel != request.channel);
         let is_elsewhere = others.clone().any(|bank| bank.has_room);
-        let cause = look.cause(is_elsewhere);
         let filled = look.filled();
+        let ties = Ties::new(channel, &request, own);
         let may = |chunk: &ChunkFacts| request.may_free(chunk);
-        let place = match cause {
-            Cause::Passing | Cause::ZeroSize => None,
-            _ => look.least(&filled, may),
-        };
-        let is_own = |chunk: &ChunkFacts| own.owner(chunk) == Owner::This;
-        let places = place.map(|place| {
-            let chunks = place.place.chunks.iter();
-            let mut chunks = chunks.filter_map(|&at| channel.chunks.get(at));
-            let own_place = match chunks.all(is_own) {
-                true => None,
-                false => look.least(&filled, |chunk| may(chunk) && is_own(chunk)),
+        let plain = |chunk: &ChunkFacts| may(chunk) && !ties.has(chunk);
+        let everything = look.everything(&ties, plain);
+        let may_ever = |number: usize| everything.get(number) == Some(&true);
+        let mut most_bytes = look.most_bytes(&filled, look.fit, may_ever);
+        let no_room = look.cause_if_room();
+        let mut places = Places::default();
+        let (mut is_never, mut most_blocks) = (false, None);
+        if no_room.is_none() {
+            let all = look.least(&filled, &ties, false, plain);
+            is_never = match look.page() {
+                Some(page) => all.freeing.is_none() && all.is_complete && page.is_judged(plain),
+                None if !look.whole.is_empty() => look.is_never_whole(&filled, &everything),
+                None => most_bytes.is_some_and(|most_bytes| most_bytes < look.fit.size_bytes),
             };
-            (place, own_place)
-        });
+            if is_never {
+                let left = Without::marked(&look.bank, &everything);
+                most_blocks = look.most_blocks(&left);
+                most_bytes = most_bytes.or_else(|| look.most_page_bytes(&left));
+            }
+            let is_foreign = |freeing: &Freeing| {
+                let chunks = freeing.place.chunks.iter();
+                let mut chunks = chunks.filter_map(|&at| channel.chunks.get(at));
+                chunks.any(|chunk| own.owner(chunk) != Owner::This)
+            };
+            places.best = all.freeing;
+            if places.best.as_ref().is_some_and(is_foreign) {
+                let is_own = |chunk: &ChunkFacts| plain(chunk) && own.owner(chunk) == Owner::This;
+                places.of_own = look.least(&filled, &ties, true, is_own).freeing;
+            }
+            places.mark(channel, &ties, own);
+        }
+        let cause = no_room.unwrap_or_else(|| look.cause(is_elsewhere, is_never));
+        let padding_bytes = request.padding_bytes();
+        let of_caller = |bytes: u64| bytes.saturating_sub(padding_bytes);
         let granule_bytes = granule_bytes(snapshot);
         let mine = own.blocks.sizes();
         let mine = mine.filter(|(channel, _)| *channel == request.channel);
@@ -254,8 +318,11 @@ impl BankExplanation {
             usable_bytes: look.pools().map(|pool| pool.free_bytes()).sum(),
             device_free_bytes: banks.iter().map(|bank| bank.free_bytes).sum(),
             largest_hole_bytes: look.largest_hole_bytes(),
-            largest_fit_bytes: look.largest_fit_bytes(),
-            most_bytes: look.most_bytes(&filled, may),
+            largest_fit_bytes: look.largest_fit_bytes().map(of_caller),
+            most_bytes: most_bytes.map(of_caller),
+            is_never,
+            most_blocks,
+            scratchpad_pages: channel.chunks.iter().filter(|one| is_page(one)).count() as u64,
             pools: look.bank.pools().map(|pool| PoolRoom::new(&pool)).collect(),
             page_at: look
                 .page()
@@ -383,26 +450,101 @@ impl<'a> Look<'a> {
             .collect()
     }
 
-    fn most_bytes(&self, filled: &[Filled<'a>], may: impl Fn(&ChunkFacts) -> bool) -> Option<u64> {
-        if self.is_scratchpad_page || matches!(self.fit.align, Align::Mask(_)) {
+    /// Whether each chunk can be freed, alone or with models.
+    fn everything(&self, ties: &Ties, plain: impl Fn(&ChunkFacts) -> bool) -> Vec<bool> {
+        let mut all: Vec<bool> = self.bank.channel.chunks.iter().map(plain).collect();
+        for number in ties.can_go() {
+            if let Some(can_go) = all.get_mut(number) {
+                *can_go = true;
+            }
+        }
+        all
+    }
+
+    fn most_bytes(
+        &self,
+        filled: &[Filled<'a>],
+        fit: Fit,
+        may: impl Fn(usize) -> bool,
+    ) -> Option<u64> {
+        if self.is_scratchpad_page || matches!(fit.align, Align::Mask(_)) {
             return None;
         }
         let most = filled.iter().map(|Filled { pool, fillings }| {
-            evict::most_bytes(pool, fillings, self.fit.align, &may)
+            let may = |number: usize| may(number + pool.chunks_before);
+            evict::most_bytes(pool, fillings, fit.align, may)
         });
         most.max()
     }
 
-    fn cause(&self, is_elsewhere: bool) -> Cause {
+    /// Whether the bank is known to be too small for all blocks.
+    fn is_never_whole(&self, filled: &[Filled<'a>], everything: &[bool]) -> bool {
+        let is_alike = self.whole.iter().all(|fit| *fit == self.fit);
+        if is_alike {
+            // Of blocks that are alike the most fit with everything gone.
+            let left = Without::marked(&self.bank, everything);
+            return !whole::has_room(&self.bank.of(&left.channel), &self.whole);
+        }
+        let chunks = self.bank.channel.chunks.iter().zip(everything);
+        let freed = chunks.filter(|(_, can_go)| **can_go);
+        let freed = freed.map(|(chunk, _)| chunk.span.size_bytes());
+        let bytes = freed.fold(self.bank.free_bytes(), u64::saturating_add);
+        let may_ever = |number: usize| everything.get(number) == Some(&true);
+        let mut kinds = self.whole.clone();
+        kinds.dedup();
+        bytes < self.whole_bytes()
+            || kinds.iter().any(|&fit| {
+                let most_bytes = self.most_bytes(filled, fit, may_ever);
+                most_bytes.is_some_and(|most_bytes| most_bytes < fit.size_bytes)
+            })
+    }
+
+    /// Of blocks that have to be had together, how many of the first can be had with everything gone.
+    fn most_blocks(&self, left: &Without) -> Option<u64> {
+        if self.whole.is_empty() {
+            return None;
+        }
+        let bank = self.bank.of(&left.channel);
+        let has_room = |blocks: usize| {
+            let blocks = self.whole.get(..blocks).unwrap_or_default();
+            blocks.is_empty() || whole::has_room(&bank, blocks)
+        };
+        let (mut low, mut high) = (0, self.whole.len());
+        while low < high {
+            let middle = high - (high - low) / 2;
+            match has_room(middle) {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        Some(low as u64)
+    }
+
+    /// Bytes of scratchpad pages that can be had with everything gone.
+    fn most_page_bytes(&self, left: &Without) -> Option<u64> {
+        let main = self.bank.of(&left.channel).main();
+        let page = self.page()?;
+        Some(page.at_end_of(main).run_bytes())
+    }
+
+    /// The cause, if it is not want of room.
+    fn cause_if_room(&self) -> Option<Cause> {
+        match () {
+            () if self.fit.size_bytes == 0 => Some(Cause::ZeroSize),
+            () if self.has_room() => Some(Cause::Passing),
+            () => None,
+        }
+    }
+
+    /// Why there is no room.
+    fn cause(&self, is_elsewhere: bool, is_never: bool) -> Cause {
         let needed_bytes = self.fit.size_bytes;
-        if needed_bytes == 0 {
-            return Cause::ZeroSize;
-        }
-        if self.has_room() {
-            return Cause::Passing;
-        }
+        let too_small = match is_elsewhere {
+            true => Cause::WrongBank,
+            false => Cause::Capacity,
+        };
         if !self.whole.is_empty() {
-            return self.cause_of_whole(is_elsewhere);
+            return self.cause_of_whole(too_small, is_never);
         }
         let mut free = self.pools().map(|pool| pool.free_bytes());
         if free.any(|free_bytes| free_bytes >= needed_bytes) {
@@ -410,52 +552,126 @@ impl<'a> Look<'a> {
                 Some(page) if page.is_out_of_order() => Cause::ScratchpadOrder,
                 Some(_) => Cause::ScratchpadPlace,
                 None if self.largest_hole_bytes() >= needed_bytes => Cause::Alignment,
+                None if is_never => too_small,
                 None => Cause::Fragmentation,
             };
         }
         let usable_bytes: u64 = self.pools().map(|pool| pool.free_bytes()).sum();
-        match is_elsewhere {
-            _ if usable_bytes >= needed_bytes => Cause::WrongPool,
-            true => Cause::WrongBank,
-            false => Cause::Capacity,
+        match usable_bytes >= needed_bytes && !is_never {
+            true => Cause::WrongPool,
+            false => too_small,
         }
     }
 
-    fn cause_of_whole(&self, is_elsewhere: bool) -> Cause {
+    fn cause_of_whole(&self, too_small: Cause, is_never: bool) -> Cause {
         let free_bytes: u64 = self.pools().map(|pool| pool.free_bytes()).sum();
         let unaligned = self.whole.iter().map(|fit| Fit {
             align: Align::None,
             ..*fit
         });
         let unaligned: Vec<Fit> = unaligned.collect();
-        match is_elsewhere {
-            _ if whole::has_room(&self.bank, &unaligned) => Cause::Alignment,
-            _ if free_bytes >= self.whole_bytes() => Cause::Fragmentation,
-            true => Cause::WrongBank,
-            false => Cause::Capacity,
+        match () {
+            () if whole::has_room(&self.bank, &unaligned) => Cause::Alignment,
+            () if free_bytes >= self.whole_bytes() && !is_never => Cause::Fragmentation,
+            () => too_small,
         }
     }
 
-    /// The best place. Its chunks are told by their place in the channel's list.
-    fn least(&self, filled: &[Filled<'a>], may: impl Fn(&ChunkFacts) -> bool) -> Option<Freed> {
-        let least = |place| Freed {
-            place,
-            is_least: true,
+    /// The best place, for chunks that may be freed alone and what goes with models. Chunks are told
+    /// by their place in the channel's list.
+    fn least(
+        &self,
+        filled: &[Filled<'a>],
+        ties: &Ties,
+        is_own: bool,
+        plain: impl Fn(&ChunkFacts) -> bool,
+    ) -> Found {
+        let is_of_bank = self.is_scratchpad_page || !self.whole.is_empty();
+        let chunks = self.bank.channel.chunks.len().max(1);
+        let looks_max = match is_of_bank {
+            true => LOOKS_MAX / WHOLE_LOOKS / (chunks + self.whole.len()),
+            false => LOOKS_MAX / chunks,
         };
-        if let Some(page) = self.page() {
-            return page.in_the_way(may).map(least);
-        }
-        if !self.whole.is_empty() {
-            return whole::least(&self.bank, &self.whole, may);
-        }
-        let places = filled.iter().filter_map(|Filled { pool, fillings }| {
-            let mut place = evict::least(pool, fillings, self.fit, &may)?;
-            for chunk in &mut place.chunks {
-                *chunk += pool.chunks_before;
+        ties.least(
+            is_own,
+            !is_of_bank,
+            looks_max.max(LOOKS_MIN),
+            |gone| match (is_of_bank, gone) {
+                (true, []) => self.least_of_bank(&self.bank, &plain),
+                (true, _) => {
+                    let left = Without::new(&self.bank, gone);
+                    let mut freed = self.least_of_bank(&self.bank.of(&left.channel), &plain)?;
+                    freed.place.chunks = left.numbers(&freed.place.chunks);
+                    Some(freed)
+                }
+                (false, _) => {
+                    let places = filled.iter();
+                    let places = places.filter_map(|filled| filled.least(self.fit, gone, &plain));
+                    let place = places.min_by_key(Place::cost)?;
+                    let is_least = true;
+                    Some(Freed { place, is_least })
+                }
+            },
+        )
+    }
+
+    /// For pages, or several blocks.
+    fn least_of_bank(&self, bank: &Bank<'_>, plain: impl Fn(&ChunkFacts) -> bool) -> Option<Freed> {
+        let Some(page) = self.page() else {
+            return whole::least(bank, &self.whole, plain);
+        };
+        let place = page.at_end_of(bank.main()).in_the_way(plain)?;
+        let is_least = true;
+        Some(Freed { place, is_least })
+    }
+}
+
+impl Filled<'_> {
+    /// The best place in the pool, with some chunks gone.
+    fn least(&self, fit: Fit, gone: &[usize], may: impl Fn(&ChunkFacts) -> bool) -> Option<Place> {
+        let Self { pool, fillings } = self;
+        let mut place = match gone {
+            [] => evict::least(pool, fillings, fit, may)?,
+            _ => {
+                // Where one was is a hole.
+                let is_left = |filling: &&Filling| {
+                    let number = filling.chunk.map(|chunk| chunk + pool.chunks_before);
+                    number.is_none_or(|number| gone.binary_search(&number).is_err())
+                };
+                let left: Vec<Filling> = fillings.iter().filter(is_left).copied().collect();
+                evict::least(pool, &left, fit, may)?
             }
-            Some(place)
-        });
-        places.min_by_key(Place::cost).map(least)
+        };
+        for chunk in &mut place.chunks {
+            *chunk += pool.chunks_before;
+        }
+        Some(place)
+    }
+}
+
+/// The best place, and the best among this process' own blocks where the best has others.
+#[derive(Default)]
+struct Places {
+    best: Option<Freeing>,
+    of_own: Option<Freeing>,
+    /// The starts of those chunks of both that go back only with models, by address.
+    with_models: Vec<BusAddr>,
+}
+
+impl Places {
+    fn mark(&mut self, channel: &ChannelSnapshot, ties: &Ties, own: &Own) {
+        for freeing in [&mut self.best, &mut self.of_own].into_iter().flatten() {
+            let chunks = freeing.place.chunks.iter();
+            let chunks = chunks.filter_map(|&at| channel.chunks.get(at));
+            let tied = chunks.filter(|chunk| ties.is_with_models(chunk, own));
+            let tied: Vec<&ChunkFacts> = tied.collect();
+            // What else goes with them is not known.
+            freeing.is_least &= tied.iter().all(|chunk| own.owner(chunk) == Owner::This);
+            let starts = tied.iter().map(|chunk| chunk.span.start());
+            self.with_models.extend(starts);
+        }
+        self.with_models.sort_unstable();
+        self.with_models.dedup();
     }
 }
 
@@ -464,24 +680,41 @@ impl Opening {
     fn both(
         chunks: Vec<ChunkFacts>,
         births: u64,
-        own: Own,
-        places: Option<(Freed, Option<Freed>)>,
+        mut own: Own,
+        places: Places,
     ) -> (Option<Self>, Option<Self>) {
-        let opening = |freed: Freed, blocks| Self {
-            at: BusAddr::new(freed.place.at),
-            is_least: freed.is_least,
-            freed_bytes: freed.place.bytes,
+        let names = std::mem::take(&mut own.models);
+        own.scratchpads.clear();
+        let opening = |freeing: Freeing, blocks| Self {
+            at: BusAddr::new(freeing.place.at),
+            is_least: freeing.is_least,
+            freed_bytes: freeing.place.bytes,
+            unloads: freeing
+                .models
+                .into_iter()
+                .map(|model| Unload {
+                    model,
+                    name: names.get(&model).cloned().unwrap_or_default(),
+                })
+                .collect(),
+            unloaded_blocks: freeing.unloaded as u64,
             blocks,
         };
-        match places {
-            None => (None, None),
-            Some((best, None)) => {
-                let [blocks] = Blocks::sets(chunks, births, own, [&best.place.chunks]);
+        let Places {
+            best,
+            of_own,
+            with_models,
+        } = places;
+        match (best, of_own) {
+            (None, _) => (None, None),
+            (Some(best), None) => {
+                let sets = [&best.place.chunks[..]];
+                let [blocks] = Blocks::sets(chunks, births, own, with_models, sets);
                 (Some(opening(best, blocks)), None)
             }
-            Some((best, Some(of_own))) => {
+            (Some(best), Some(of_own)) => {
                 let sets = [&best.place.chunks[..], &of_own.place.chunks[..]];
-                let [blocks, own_blocks] = Blocks::sets(chunks, births, own, sets);
+                let [blocks, own_blocks] = Blocks::sets(chunks, births, own, with_models, sets);
                 (
                     Some(opening(best, blocks)),
                     Some(opening(of_own, own_blocks)),

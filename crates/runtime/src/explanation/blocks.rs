@@ -3,6 +3,7 @@
 //! There may be a hundred thousand, of which the text shows five. What is kept of each is what the
 //! driver's picture has, and the packed facts of this process.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use glia_abi::insight::ChunkFacts;
 use glia_abi::mem_usage::MemUsage;
 use glia_abi::usage::Category;
 
+use super::unload::ScratchBook;
 use crate::dml::{Allocation, Facts, ModelId};
 
 /// Whose a block is.
@@ -42,6 +44,8 @@ pub struct Block {
     /// Where it was asked for: by the runtime's word for its own blocks, else by the driver's;
     /// `None` if nobody said.
     pub site: Option<Arc<str>>,
+    /// Whether it goes back only as models are unloaded, as what a scratchpad has does.
+    pub goes_with_models: bool,
     /// Allocations that the device has made since: its age.
     pub allocations_since: u64,
 }
@@ -50,7 +54,8 @@ pub struct Block {
 const UNKNOWN_SITE: &str = "unknown";
 
 impl Block {
-    fn new(chunk: &ChunkFacts, births: u64, own: &Own) -> Self {
+    fn new(chunk: &ChunkFacts, picture: &Picture) -> Self {
+        let Picture { births, own, .. } = picture;
         let owner = own.owner(chunk);
         let allocation = match owner {
             Owner::This => own.find(chunk),
@@ -68,6 +73,10 @@ impl Block {
             category: chunk.category,
             allocation,
             site,
+            goes_with_models: picture
+                .with_models
+                .binary_search(&chunk.span.start())
+                .is_ok(),
             allocations_since: births.saturating_sub(chunk.birth.saturating_add(1)),
         }
     }
@@ -76,6 +85,11 @@ impl Block {
     #[must_use]
     pub fn usage(&self) -> Option<MemUsage> {
         Some(self.allocation.as_ref()?.usage)
+    }
+
+    /// Whether it is a page of the contiguous scratchpad.
+    pub(super) fn is_contiguous_page(&self) -> bool {
+        self.category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE
     }
 
     /// The model that owns it, if this process knows of one.
@@ -92,10 +106,15 @@ impl Block {
 }
 
 /// What is known of this process.
+#[derive(Default)]
 pub(crate) struct Own {
     pub(crate) process: Option<Pid>,
     /// Its live device memory.
     pub(crate) blocks: Facts,
+    /// Its scratchpads,
+    pub(crate) scratchpads: Vec<ScratchBook>,
+    /// and what its models are called.
+    pub(crate) models: BTreeMap<ModelId, String>,
 }
 
 impl Own {
@@ -125,6 +144,8 @@ struct Picture {
     /// Allocations of the device so far.
     births: u64,
     own: Own,
+    /// The starts of those that go back only as models are unloaded, by address.
+    with_models: Vec<BusAddr>,
 }
 
 /// Blocks, by address.
@@ -141,6 +162,7 @@ impl Blocks {
         mut chunks: Vec<ChunkFacts>,
         births: u64,
         mut own: Own,
+        with_models: Vec<BusAddr>,
         sets: [&[usize]; N],
     ) -> [Self; N] {
         let mut kept = sets.concat();
@@ -160,6 +182,7 @@ impl Blocks {
             chunks,
             births,
             own,
+            with_models,
         });
         sets.map(|set| {
             let mut kept = (0..).zip(&kept);
@@ -192,7 +215,7 @@ impl Blocks {
     }
 
     fn block(&self, chunk: &ChunkFacts) -> Block {
-        Block::new(chunk, self.picture.births, &self.picture.own)
+        Block::new(chunk, &self.picture)
     }
 
     /// Each of them, by address.

@@ -14,6 +14,7 @@ use glia_abi::insight::ChunkFacts;
 use super::holes::{Align, Fit, Pool};
 
 /// What lies between the holes of a pool.
+#[derive(Clone, Copy)]
 pub(super) struct Filling {
     pub(super) start: u64,
     pub(super) end: u64,
@@ -159,18 +160,16 @@ pub(super) fn least(
     })
 }
 
-/// The most bytes that one block of this alignment could have if everything that may be freed were.
+/// The most bytes that one block of this alignment could have if every chunk were freed that may be,
+/// told by its place in the pool's list.
 pub(super) fn most_bytes(
     pool: &Pool<'_>,
     fillings: &[Filling],
     align: Align,
-    may: impl Fn(&ChunkFacts) -> bool,
+    may: impl Fn(usize) -> bool,
 ) -> u64 {
-    let is_fixed = |filling: &&Filling| {
-        let chunk = filling.chunk.and_then(|number| pool.chunks.get(number));
-        !chunk.is_some_and(&may)
-    };
-    let fixed = fillings.iter().filter(is_fixed);
+    let fixed = fillings.iter();
+    let fixed = fixed.filter(|filling| !filling.chunk.is_some_and(&may));
     let mut most = 0;
     let mut start = pool.start;
     let end = (pool.end, pool.end);

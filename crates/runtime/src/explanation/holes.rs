@@ -83,6 +83,11 @@ impl<'a> Bank<'a> {
         }
     }
 
+    /// The bank with another picture of its channel.
+    pub(super) fn of<'b>(&self, channel: &'b ChannelSnapshot) -> Bank<'b> {
+        Bank { channel, ..*self }
+    }
+
     pub(super) fn main(&self) -> Pool<'a> {
         self.pool(PoolPart::Main)
     }

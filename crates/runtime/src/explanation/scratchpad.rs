@@ -16,6 +16,8 @@ use super::holes::Pool;
 pub(super) struct Pages<'a> {
     main: Pool<'a>,
     size_bytes: u64,
+    /// Where the live ones begin, by the driver's counter.
+    end: u64,
     /// Where the next ones have to begin; `None` if that is below the pool.
     at: Option<u64>,
 }
@@ -24,14 +26,20 @@ impl<'a> Pages<'a> {
     /// In this main pool, for pages of so many bytes together.
     pub(super) fn new(main: Pool<'a>, size_bytes: u64) -> Self {
         let live = main.chunks.iter().filter(|chunk| is_page(chunk));
-        let live_bytes = live.map(|chunk| chunk.span.size_bytes()).sum();
-        let at = main.end.checked_sub(live_bytes);
-        let at = at.and_then(|below| below.checked_sub(size_bytes));
+        let live_bytes: u64 = live.map(|chunk| chunk.span.size_bytes()).sum();
+        let end = main.end.saturating_sub(live_bytes);
+        let at = end.checked_sub(size_bytes);
         Self {
             main,
             size_bytes,
+            end,
             at: at.filter(|&at| at >= main.start),
         }
+    }
+
+    /// The same pages in another picture of the pool.
+    pub(super) fn at_end_of<'b>(&self, main: Pool<'b>) -> Pages<'b> {
+        Pages::new(main, self.size_bytes)
     }
 
     /// Where the next ones have to begin.
@@ -58,19 +66,37 @@ impl<'a> Pages<'a> {
         })
     }
 
+    /// Free bytes below the live pages, up to what lies there.
+    pub(super) fn run_bytes(&self) -> u64 {
+        let end = self.end;
+        let mut holes = self.main.holes.iter();
+        let hole = holes.find(|hole| hole.start().get() < end && end <= hole.end().get());
+        hole.map_or(0, |hole| end - hole.start().get())
+    }
+
+    /// Whether [`in_the_way`](Self::in_the_way) knows all sets: not if pages of several sizes may be
+    /// freed.
+    pub(super) fn is_judged(&self, may: impl Fn(&ChunkFacts) -> bool) -> bool {
+        let mut pages = self.main.chunks.iter().filter(|chunk| is_page(chunk));
+        let mut sizes = pages.clone().map(|page| page.span.size_bytes());
+        let first = sizes.next();
+        sizes.all(|bytes| Some(bytes) == first) || !pages.any(may)
+    }
+
     /// The least that must be freed for the next page. Each page that is freed moves the place of the
     /// next one up, in whatever order they are freed; what then lies there must go, too. `None` if
-    /// nothing helps that may be freed, or pages are of several sizes.
+    /// nothing helps that may be freed, or pages of several sizes may be.
     pub(super) fn in_the_way(&self, may: impl Fn(&ChunkFacts) -> bool) -> Option<Place> {
-        let chunks = self.main.chunks.iter().enumerate();
-        let pages: Vec<_> = chunks.filter(|(_, chunk)| is_page(chunk)).collect();
-        let page_bytes = pages.first().map_or(0, |(_, page)| page.span.size_bytes());
-        if pages
-            .iter()
-            .any(|(_, page)| page.span.size_bytes() != page_bytes)
-        {
+        if !self.is_judged(&may) {
             return None;
         }
+        let chunks = self.main.chunks.iter().enumerate();
+        let pages: Vec<_> = chunks.filter(|(_, chunk)| is_page(chunk)).collect();
+        if !pages.iter().any(|(_, page)| may(page)) {
+            let at = self.at?;
+            return for_place(&self.main, at, at.checked_add(self.size_bytes)?, &may);
+        }
+        let page_bytes = pages.first().map_or(0, |(_, page)| page.span.size_bytes());
         let places = (0..=pages.len()).filter_map(|freed| {
             let left_bytes = page_bytes.checked_mul((pages.len() - freed) as u64)?;
             let end = self.main.end.checked_sub(left_bytes)?;
@@ -107,6 +133,6 @@ impl<'a> Pages<'a> {
     }
 }
 
-fn is_page(chunk: &ChunkFacts) -> bool {
+pub(super) fn is_page(chunk: &ChunkFacts) -> bool {
     chunk.category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE
 }

@@ -1,5 +1,7 @@
 //! Explanations of small banks, against models that try everything.
 
+mod unload;
+
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::{BusAddr, Span};
 use glia_abi::arch::Arch;
@@ -116,6 +118,7 @@ fn request(pages: u64, align_bytes: u64) -> Request {
         is_scratchpad_page: false,
         whole: Vec::new(),
         kept: Vec::new(),
+        model: None,
     }
 }
 
@@ -150,7 +153,12 @@ fn explained_by(
     let own = Own {
         process: Some(THIS),
         blocks: facts(blocks),
+        ..Own::default()
     };
+    explained_for(snapshot, request, own)
+}
+
+fn explained_for(snapshot: &PoolSnapshot, request: Request, own: Own) -> BankExplanation {
     let cores = |channel: Channel| [0, 1].map(|n| CoreId::new(channel.get() * 2 + n)).to_vec();
     BankExplanation::new(snapshot.clone(), request, own, cores).unwrap()
 }
@@ -220,7 +228,8 @@ fn what_can_never_fit_has_nothing_to_free() {
     assert_eq!(found.most_bytes, Some(8 * 4096));
     let text = Explanation::Bank(Box::new(found)).words();
     assert!(
-        text.starts_with("Why: nd 0 HBM 0 is too small for this. No block of more than 32.000KB")
+        text.starts_with("Why: nd 0 HBM 0 is too small for this. 36.000KB are needed; even with everything freed that can be, no block of more than 32.000KB has room.\n"),
+        "{text}"
     );
 }
 
@@ -486,7 +495,7 @@ fn host_memory_handles_and_slots_have_their_own_words() {
     snapshot.process_limit = 1;
     let own = Own {
         process: Some(THIS),
-        blocks: Facts::default(),
+        ..Own::default()
     };
     let device = DeviceId::new(3);
     let host = Explanation::of_host(device, 1 << 30, &snapshot, &own);
@@ -661,6 +670,7 @@ proptest! {
         let cause = match () {
             () if fit >= pages => Cause::Passing,
             () if hole >= pages => Cause::Alignment,
+            () if largest(&bank, &all, step) < pages => Cause::Capacity,
             () if free.iter().any(|&free| free >= pages) => Cause::Fragmentation,
             () if free.iter().sum::<u64>() >= pages => Cause::WrongPool,
             () => Cause::Capacity,

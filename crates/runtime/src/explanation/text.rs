@@ -3,6 +3,7 @@
 //! The first line says why; the next ones what can be done about it; then come the numbers, each line
 //! with a label. Sizes are printed as in the report, twenty lines at the most.
 
+use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::addr::BusAddr;
 use glia_abi::handle::{CoreId, Pid};
 
@@ -16,6 +17,7 @@ use crate::dml::{Level, LogContext, printed};
 const BLOCKS_SHOWN_MAX: usize = 5;
 const OWN_BLOCKS_SHOWN_MAX: usize = 3;
 const HOLDERS_SHOWN_MAX: usize = 5;
+const MODELS_SHOWN_MAX: usize = 3;
 const SLOTS_SHOWN_MAX: usize = 16;
 const NAME_CHARS_MAX: usize = 60;
 
@@ -45,14 +47,17 @@ impl Explanation {
     }
 }
 
-/// Two sizes as they are printed, with their bytes if they print alike and are not.
-fn told_apart(one: u64, other: u64) -> (String, String) {
-    let exact = one != other && printed(one) == printed(other);
-    let tell = |bytes| match exact {
-        true => format!("{} ({bytes} bytes)", printed(bytes)),
-        false => printed(bytes),
-    };
-    (tell(one), tell(other))
+/// Sizes that are held against each other, as they are printed; with its bytes each that prints like
+/// another and is not.
+fn told_apart<const N: usize>(sizes: [u64; N]) -> [String; N] {
+    sizes.map(|bytes| {
+        let short = printed(bytes);
+        let is_like = |other: &u64| *other != bytes && printed(*other) == short;
+        match sizes.iter().any(is_like) {
+            true => format!("{short} ({bytes} bytes)"),
+            false => short,
+        }
+    })
 }
 
 /// Lines as they are put together.
@@ -103,9 +108,13 @@ impl BankExplanation {
         let needed = printed(self.needed_bytes);
         let usable = printed(self.usable_bytes);
         match self.cause {
-            Cause::Capacity if self.is_never() => format!(
-                "{here} is too small for this. No block of more than {} can ever be had there, and {needed} are needed.",
-                printed(self.most_bytes.unwrap_or(0))
+            Cause::Capacity if self.is_never => {
+                format!("{here} is too small for this. {}.", self.too_small())
+            }
+            Cause::WrongBank if self.is_never => format!(
+                "{here} is too small for this, but {} would have room. {}.",
+                self.roomy_banks(),
+                self.too_small()
             ),
             Cause::Capacity => format!("{here} has too little free. {}.", self.too_few()),
             Cause::WrongBank => format!(
@@ -116,20 +125,28 @@ impl BankExplanation {
             Cause::WrongPool => {
                 let pool = |part| self.pools.iter().find(|pool| pool.part == part);
                 let free = |part| pool(part).map_or(0, |pool| pool.free_bytes);
+                let (main, small) = (free(PoolPart::Main), free(PoolPart::Small));
+                let [needed, main, small] = told_apart([self.needed_bytes, main, small]);
                 format!(
-                    "the free bytes of {here} are in two pools, and no block can be in both. {needed} are needed; {} are free in the main pool, {} in the small one.",
-                    printed(free(PoolPart::Main)),
-                    printed(free(PoolPart::Small)),
+                    "the free bytes of {here} are in two pools, and no block can be in both. {needed} are needed; {main} are free in the main pool, {small} in the small one.",
                 )
             }
-            Cause::Fragmentation if self.is_of_several() => format!(
-                "{here} is fragmented. {usable} are free, in {}, and the largest has {}; {} are needed.",
-                holes_of(self.holes()),
-                printed(self.largest_hole_bytes),
-                self.all_needed(),
-            ),
+            Cause::Fragmentation if self.is_of_several() => {
+                let sizes = [self.usable_bytes, self.largest_hole_bytes, self.whole_bytes];
+                let [usable, largest, needed] = told_apart(sizes);
+                format!(
+                    "{here} is fragmented. {usable} are free, in {}, and the largest has {largest}; {needed} in {} are needed.",
+                    holes_of(self.holes()),
+                    blocks_of_u64(self.whole_blocks),
+                )
+            }
             Cause::Fragmentation => {
-                let (largest, needed) = told_apart(self.largest_hole_bytes, self.needed_bytes);
+                let sizes = [
+                    self.usable_bytes,
+                    self.largest_hole_bytes,
+                    self.needed_bytes,
+                ];
+                let [usable, largest, needed] = told_apart(sizes);
                 format!(
                     "{here} is fragmented. {usable} are free, in {}, and the largest has {largest}; {needed} are needed in one piece.",
                     holes_of(self.holes()),
@@ -141,12 +158,19 @@ impl BankExplanation {
                 self.all_needed(),
             ),
             Cause::Alignment => match self.largest_fit_bytes {
-                Some(fit_bytes) => format!(
-                    "{here} has no aligned hole. The largest hole has {}, but from a multiple of {} on no hole has more than {}; {needed} are needed.",
-                    printed(self.largest_hole_bytes),
+                Some(_) if self.is_never => format!(
+                    "{here} has no place for this at a multiple of {}. {}.",
                     printed(self.request.driver_align_bytes),
-                    printed(fit_bytes),
+                    self.too_small()
                 ),
+                Some(fit_bytes) => {
+                    let sizes = [self.largest_hole_bytes, fit_bytes, self.needed_bytes];
+                    let [largest, fit, needed] = told_apart(sizes);
+                    format!(
+                        "{here} has no aligned hole. The largest hole has {largest}, but from a multiple of {} on no hole has more than {fit}; {needed} are needed.",
+                        printed(self.request.driver_align_bytes),
+                    )
+                }
                 None => format!(
                     "{here} has a hole of {}, but the alignment of {} bytes is no power of two, and the driver finds no place for it. Ask for a power of two.",
                     printed(self.largest_hole_bytes),
@@ -176,27 +200,57 @@ impl BankExplanation {
 
     /// How far what is free is from what is needed: in pieces, to have less missing does not help.
     fn too_few(&self) -> String {
-        let (needed, usable) = (self.needed_bytes, self.usable_bytes);
-        match self.largest_hole_bytes < usable {
-            _ if self.is_of_several() => format!(
-                "{} are needed, {} are free here: {} too few",
-                self.all_needed(),
-                printed(usable),
-                printed(self.whole_bytes.saturating_sub(usable))
-            ),
+        let largest_bytes = self.largest_hole_bytes;
+        let sizes = [self.whole_bytes, self.usable_bytes, largest_bytes];
+        let [needed, usable, largest] = told_apart(sizes);
+        let missing = printed(self.whole_bytes.saturating_sub(self.usable_bytes));
+        if self.is_of_several() {
+            let blocks = blocks_of_u64(self.whole_blocks);
+            return format!(
+                "{needed} in {blocks} are needed, {usable} are free here: {missing} too few"
+            );
+        }
+        match largest_bytes < self.usable_bytes {
             true => format!(
-                "{} are needed in one piece; {} are free here, at most {} of it in one piece",
-                printed(needed),
-                printed(usable),
-                printed(self.largest_hole_bytes)
+                "{needed} are needed in one piece; {usable} are free here, at most {largest} of it in one piece"
             ),
-            false => format!(
-                "{} are needed, {} are free here: {} too few",
-                printed(needed),
-                printed(usable),
-                printed(needed.saturating_sub(usable))
+            false => format!("{needed} are needed, {usable} are free here: {missing} too few"),
+        }
+    }
+
+    /// How far what could ever be had is from what is needed.
+    fn too_small(&self) -> String {
+        let request = &self.request;
+        if let Some(most_blocks) = self.most_blocks {
+            let whole = printed(self.whole_bytes);
+            return format!(
+                "{whole} in {} are needed; even with everything freed that can be, only {most_blocks} of them have room",
+                blocks_of_u64(self.whole_blocks)
+            );
+        }
+        let is_padded = self.needs_padding();
+        let wanted_bytes = match is_padded {
+            true => request.asked_bytes,
+            false => self.needed_bytes,
+        };
+        let [most, wanted] = told_apart([self.most_bytes.unwrap_or(0), wanted_bytes]);
+        match request.align_bytes {
+            _ if request.is_scratchpad_page => format!(
+                "{wanted} of contiguous scratchpad are needed; even with everything freed that can be, there is room for {most}"
+            ),
+            0 => format!(
+                "{wanted} are needed; even with everything freed that can be, no block of more than {most} has room"
+            ),
+            align_bytes => format!(
+                "{wanted} are needed; even with everything freed that can be, no block of more than {most} has room at an alignment of {}",
+                printed(align_bytes)
             ),
         }
+    }
+
+    /// Whether the runtime has to align by itself.
+    fn needs_padding(&self) -> bool {
+        self.request.driver_bytes != self.request.asked_bytes
     }
 
     /// Whether several blocks have to be had together.
@@ -210,12 +264,6 @@ impl BankExplanation {
         format!("{} in {blocks}", printed(self.whole_bytes))
     }
 
-    /// Whether no freeing could ever make room.
-    fn is_never(&self) -> bool {
-        self.most_bytes
-            .is_some_and(|most_bytes| most_bytes < self.needed_bytes)
-    }
-
     fn holes(&self) -> u64 {
         self.pools.iter().map(|pool| pool.holes).sum()
     }
@@ -227,18 +275,18 @@ impl BankExplanation {
             0 => "no alignment".to_owned(),
             bytes => format!("alignment {}", printed(bytes)),
         };
+        let [asked, needed] = match self.needs_padding() {
+            true => told_apart([request.asked_bytes, self.needed_bytes]),
+            false => [request.asked_bytes, self.needed_bytes].map(printed),
+        };
         let mut words = format!(
-            "{} for {}{} on NC {}, {alignment}",
-            printed(request.asked_bytes),
+            "{asked} for {}{} on NC {}, {alignment}",
             request.usage.aggregate().name(),
             name.map_or_else(String::new, |name| format!(" {name}")),
             request.core.get(),
         );
-        if request.driver_bytes != request.asked_bytes {
-            words += &format!(
-                "; the runtime has to align by itself, and so needs {}",
-                printed(self.needed_bytes)
-            );
+        if self.needs_padding() {
+            words += &format!("; the runtime has to align by itself, and so needs {needed}");
         }
         if self.is_of_several() {
             let blocks = blocks_of_u64(self.whole_blocks);
@@ -254,23 +302,28 @@ impl BankExplanation {
         let Some(opening) = &self.opening else {
             match self.cause {
                 Cause::Passing | Cause::ZeroSize => {}
-                _ if self.is_never() => {
-                    lines.say(
-                        "to make room:",
-                        "freeing does not help; ask for less at once",
-                    );
+                _ if self.is_never => {
+                    let words = match self.is_of_several() || self.request.is_scratchpad_page {
+                        true => "freeing does not help; reserve less",
+                        false => "freeing does not help; ask for less at once",
+                    };
+                    lines.say("to make room:", words);
                 }
                 _ => lines.say("to make room:", "no set of blocks is known that would help"),
             }
             return;
         };
+        let pages = opening.blocks.iter().filter(Block::is_contiguous_page);
+        let is_at_place = Some(opening.at) == self.page_at;
         let order = match self.cause {
-            Cause::ScratchpadOrder => ", all pages of the scratchpad",
-            Cause::ScratchpadPlace => ", which is what lies at that place",
+            Cause::ScratchpadOrder if pages.count() as u64 == self.scratchpad_pages => {
+                ", all pages of the scratchpad"
+            }
+            Cause::ScratchpadPlace if is_at_place => ", which is what lies at that place",
             _ if opening.is_least => ", the least that helps",
             _ => ", which is enough",
         };
-        let words = format!("free {}{order}:", amount(opening));
+        let words = format!("{}{order}:", what_to_do(opening));
         lines.say("to make room:", &words);
         let shown = opening.blocks.largest(BLOCKS_SHOWN_MAX);
         for block in &shown {
@@ -289,8 +342,8 @@ impl BankExplanation {
                 shown.push("…".to_owned());
             }
             let words = format!(
-                "this process alone: free {}: {}",
-                amount(own),
+                "this process alone: {}: {}",
+                what_to_do(own),
                 shown.join(", ")
             );
             lines.say("or:", &words);
@@ -324,6 +377,11 @@ impl BankExplanation {
                 words += &format!("{category}, usage and name not known here");
             }
         }
+        if let Owner::Other(pid) = block.owner
+            && block.goes_with_models
+        {
+            words += &format!(", goes back as pid {} unloads models", pid.get());
+        }
         if let Some(site) = &block.site {
             words += &format!(", from {}", quoted_end(site));
         }
@@ -335,10 +393,17 @@ impl BankExplanation {
     }
 
     fn say_what_fits(&self, lines: &mut Lines) {
-        let is_fewer = |bytes: &u64| *bytes > 0 && *bytes < self.needed_bytes;
+        let wanted_bytes = match self.needs_padding() {
+            true => self.request.asked_bytes,
+            false => self.needed_bytes,
+        };
+        let is_fewer = |bytes: &u64| *bytes > 0 && *bytes < wanted_bytes;
         if let Some(bytes) = self.largest_fit_bytes.filter(is_fewer) {
-            let (bytes, _) = told_apart(bytes, self.needed_bytes);
-            let words = format!("up to {bytes} without freeing anything");
+            let [bytes, _] = told_apart([bytes, wanted_bytes]);
+            let mut words = format!("up to {bytes} without freeing anything");
+            if self.request.align_bytes > PAGE_SIZE_BYTES {
+                words += " at this alignment";
+            }
             lines.say("fits here:", &words);
         }
         let others = self.others();
@@ -541,9 +606,27 @@ fn shares(holders: &[Share], process: Option<Pid>) -> String {
     }
 }
 
-fn amount(opening: &Opening) -> String {
-    let blocks = blocks_of(opening.blocks.len());
-    format!("{} in {blocks}", printed(opening.freed_bytes))
+/// What to free: models to unload, and blocks to free by themselves.
+fn what_to_do(opening: &Opening) -> String {
+    let all = opening.blocks.len() as u64;
+    let blocks = blocks_of_u64(all);
+    let amount = format!("{} in {blocks}", printed(opening.freed_bytes));
+    let shown = opening.unloads.iter().take(MODELS_SHOWN_MAX);
+    let mut models: Vec<String> = shown
+        .map(|unload| format!("NEFF {} {}", unload.model, quoted_end(&unload.name)))
+        .collect();
+    if opening.unloads.len() > models.len() {
+        models.push(format!("{} more", opening.unloads.len() - models.len()));
+    }
+    let models = models.join(", ");
+    match all.saturating_sub(opening.unloaded_blocks) {
+        _ if models.is_empty() => format!("free {amount}"),
+        0 => format!("unload {models}: {amount}"),
+        more => format!(
+            "unload {models}, and free {} more: {amount}",
+            blocks_of_u64(more)
+        ),
+    }
 }
 
 fn blocks_of(count: usize) -> String {

@@ -1,0 +1,586 @@
+//! What goes back only as models are unloaded: the memory of scratchpads.
+//!
+//! No call frees a page of a scratchpad. It goes back when the last model that needs it is unloaded,
+//! and so the newest page goes first. A private block goes with its model; and with a model goes
+//! all that it has allocated.
+//!
+//! ```text
+//!            page 0   page 1   page 2   page 3
+//!   model A  ███████████████████████████████████     to unload A gives pages 2 and 3 back,
+//!   model B  ████████████████                        B alone none, and both all four
+//! ```
+//!
+//! So what can be freed is what some models take along, and any other blocks. The searches know
+//! nothing of models. They are asked what is the least of other blocks when some models are gone, for
+//! each set of models, by rising bytes; until the models alone cost more than the best set so far. So
+//! the least is found where there are not too many sets of models to look at.
+//!
+//! **Of other processes** nobody knows the models. What is known is that the pages of a core go back
+//! newest first, and that private blocks go with a model; what else goes with that is not known.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use glia_abi::addr::BusAddr;
+use glia_abi::handle::{CoreId, Pid};
+use glia_abi::insight::{ChannelSnapshot, ChunkFacts};
+use glia_abi::usage::Category;
+
+use super::bank::Request;
+use super::blocks::{Own, Owner};
+use super::evict::Place;
+use super::whole::Freed;
+use crate::dml::ModelId;
+
+/// Of so many models with private blocks all sets are tried.
+const PRIVATE_MAX: usize = 6;
+/// Looks at a model that this may take.
+const STEP_LOOKS_MAX: usize = 1 << 20;
+
+/// What lives of a scratchpad of this process, and for whom.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ScratchBook {
+    /// Its pages, in the order in which they were taken.
+    pub(crate) pages: Vec<BusAddr>,
+    /// One for each reservation.
+    pub(crate) users: Vec<ScratchUser>,
+}
+
+/// What a model has reserved of a scratchpad.
+#[derive(Debug, Clone)]
+pub(crate) struct ScratchUser {
+    pub(crate) model: ModelId,
+    /// How many pages it needs, from the first on.
+    pub(crate) pages: usize,
+    /// Its private blocks.
+    pub(crate) private: Vec<BusAddr>,
+}
+
+/// Bytes, and chunks.
+type Cost = (u64, usize);
+
+/// The chunks of a channel that go back only as models are unloaded. Chunks are told by their places
+/// in the channel's list.
+pub(super) struct Ties {
+    /// Of them the starts, by address.
+    tied: Vec<BusAddr>,
+    sources: Vec<Source>,
+}
+
+/// What goes back in steps of its own.
+enum Source {
+    /// A scratchpad of this process.
+    Scratchpad {
+        /// Its pages, the oldest first, as far as they are on this channel.
+        pages: Vec<Option<Weight>>,
+        /// Pages that must not go back: so many, from the first on.
+        kept: usize,
+        models: Vec<Loaded>,
+    },
+    /// Pages that another process has for a core, the oldest first.
+    Others(Vec<Weight>),
+}
+
+/// A chunk and its bytes.
+type Weight = (usize, u64);
+
+/// A model that has something of a scratchpad.
+struct Loaded {
+    id: ModelId,
+    /// Pages that it needs, from the first on.
+    pages: usize,
+    /// Its private blocks.
+    private: Vec<usize>,
+    may_go: bool,
+    /// What goes with it beside pages.
+    chunks: Vec<Weight>,
+}
+
+/// A step of a source: what is unloaded, and what goes back with that.
+#[derive(Debug, Clone, Default)]
+struct Step {
+    cost: Cost,
+    /// By their places in the source.
+    models: Vec<usize>,
+    /// Pages go back from this one on.
+    pages_from: usize,
+}
+
+/// A set to free.
+pub(super) struct Freeing {
+    pub(super) place: Place,
+    pub(super) is_least: bool,
+    /// The models to unload for it, and how many of its chunks go with them.
+    pub(super) models: Vec<ModelId>,
+    pub(super) unloaded: usize,
+}
+
+/// What came of a search.
+pub(super) struct Found {
+    /// `None` if nothing helps of what was tried.
+    pub(super) freeing: Option<Freeing>,
+    /// Whether all sets of models were tried, or need not be.
+    pub(super) is_complete: bool,
+}
+
+fn is_scratchpad(chunk: &ChunkFacts) -> bool {
+    is_page(chunk) || chunk.category == Category::SCRATCHPAD_NONSHARED_DEVICE
+}
+
+fn is_page(chunk: &ChunkFacts) -> bool {
+    let category = chunk.category;
+    category == Category::SCRATCHPAD_DEVICE || category == Category::CONTIGUOUS_SCRATCHPAD_DEVICE
+}
+
+fn total(weights: impl IntoIterator<Item = Weight>) -> Cost {
+    let weights = weights.into_iter();
+    weights.fold((0, 0), |(bytes, count), (_, more)| {
+        (bytes.saturating_add(more), count + 1)
+    })
+}
+
+fn plus(one: Cost, other: Cost) -> Cost {
+    (one.0.saturating_add(other.0), one.1 + other.1)
+}
+
+impl Ties {
+    /// Those of a channel, for who asks so.
+    pub(super) fn new(channel: &ChannelSnapshot, request: &Request, own: &Own) -> Self {
+        let chunks = &channel.chunks;
+        let own_at = |at: &BusAddr| -> Option<Weight> {
+            let found = chunks.binary_search_by_key(at, |chunk| chunk.span.start());
+            let number = found.ok()?;
+            let chunk = chunks.get(number)?;
+            let is_own = request.can_free(chunk) && own.owner(chunk) == Owner::This;
+            is_own.then_some((number, chunk.span.size_bytes()))
+        };
+        let mut ties = Self {
+            tied: Vec::new(),
+            sources: Vec::new(),
+        };
+        for book in &own.scratchpads {
+            let pages: Vec<Option<Weight>> = book.pages.iter().map(own_at).collect();
+            let mut models: BTreeMap<ModelId, Loaded> = BTreeMap::new();
+            for user in &book.users {
+                let private: Vec<Weight> = user.private.iter().filter_map(own_at).collect();
+                let loaded = models.entry(user.model).or_insert_with(|| Loaded {
+                    id: user.model,
+                    pages: 0,
+                    private: Vec::new(),
+                    may_go: request.model != Some(user.model),
+                    chunks: Vec::new(),
+                });
+                loaded.pages = loaded.pages.max(user.pages);
+                loaded
+                    .private
+                    .extend(private.iter().map(|&(number, _)| number));
+                ties.tie(chunks, private);
+            }
+            let is_here = pages.iter().any(Option::is_some);
+            if is_here || models.values().any(|model| !model.private.is_empty()) {
+                ties.tie(chunks, pages.iter().flatten().copied());
+                let is_kept = |at: &BusAddr| request.kept.binary_search(at).is_ok();
+                ties.sources.push(Source::Scratchpad {
+                    kept: book.pages.iter().filter(|at| is_kept(at)).count(),
+                    pages,
+                    models: models.into_values().collect(),
+                });
+            }
+        }
+        if !ties.sources.is_empty() {
+            ties.take_along(own, own_at);
+        }
+        ties.add_others(chunks, request, own);
+        ties.tied.sort_unstable();
+        ties
+    }
+
+    fn tie(&mut self, chunks: &[ChunkFacts], tied: impl IntoIterator<Item = Weight>) {
+        let tied = tied
+            .into_iter()
+            .filter_map(|(number, _)| chunks.get(number));
+        self.tied.extend(tied.map(|chunk| chunk.span.start()));
+    }
+
+    /// Gives models what they own.
+    fn take_along(&mut self, own: &Own, own_at: impl Fn(&BusAddr) -> Option<Weight>) {
+        let scratchpads = self.sources.iter_mut().filter_map(|source| match source {
+            Source::Scratchpad { models, .. } => Some(models),
+            Source::Others(_) => None,
+        });
+        let mut models: BTreeMap<ModelId, &mut Loaded> = scratchpads
+            .flatten()
+            .map(|model| (model.id, model))
+            .collect();
+        for (at, _, id) in own.blocks.of_models() {
+            if let Some(model) = models.get_mut(&id) {
+                model.chunks.extend(own_at(&at));
+            }
+        }
+    }
+
+    fn add_others(&mut self, chunks: &[ChunkFacts], request: &Request, own: &Own) {
+        let mut pages: BTreeMap<(Pid, CoreId, u32), Vec<(u64, Weight)>> = BTreeMap::new();
+        for (number, chunk) in chunks.iter().enumerate() {
+            if !is_page(chunk) || !matches!(own.owner(chunk), Owner::Other(_)) {
+                continue;
+            }
+            self.tied.push(chunk.span.start());
+            if request.can_free(chunk) {
+                let key = (chunk.owner, chunk.core, chunk.category.0);
+                let weight = (number, chunk.span.size_bytes());
+                pages.entry(key).or_default().push((chunk.birth, weight));
+            }
+        }
+        for mut pages in pages.into_values() {
+            pages.sort_unstable();
+            let pages = pages.into_iter().map(|(_, weight)| weight);
+            self.sources.push(Source::Others(pages.collect()));
+        }
+    }
+
+    /// Whether a chunk goes back only as models are unloaded, as far as this can be searched.
+    pub(super) fn has(&self, chunk: &ChunkFacts) -> bool {
+        !self.tied.is_empty() && self.tied.binary_search(&chunk.span.start()).is_ok()
+    }
+
+    /// Whether a chunk goes back only as models are unloaded, or this is to be supposed.
+    pub(super) fn is_with_models(&self, chunk: &ChunkFacts, own: &Own) -> bool {
+        self.has(chunk) || is_scratchpad(chunk) && matches!(own.owner(chunk), Owner::Other(_))
+    }
+
+    /// What can go back with models, by rising place.
+    pub(super) fn can_go(&self) -> Vec<usize> {
+        let most = |source: &Source| {
+            let (steps, _) = source.steps(None, true);
+            let models: BTreeSet<usize> = steps
+                .iter()
+                .flat_map(|step| &step.models)
+                .copied()
+                .collect();
+            let pages_from = steps.iter().map(|step| step.pages_from);
+            source.chunks(&Step {
+                cost: (0, 0),
+                models: models.into_iter().collect(),
+                pages_from: pages_from.min().unwrap_or(usize::MAX),
+            })
+        };
+        let mut all: Vec<usize> = self.sources.iter().flat_map(most).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn sources(&self, is_own: bool) -> impl Iterator<Item = &Source> {
+        let is_meant =
+            move |source: &&Source| !is_own || matches!(source, Source::Scratchpad { .. });
+        self.sources.iter().filter(is_meant)
+    }
+
+    /// The least set. `search` finds the least of the chunks that no model holds, beside some that are
+    /// gone, by rising number; it is asked so often at the most. `is_one` tells that one place is looked
+    /// for, and nothing else is needed of what can be freed.
+    pub(super) fn least(
+        &self,
+        is_own: bool,
+        is_one: bool,
+        looks_max: usize,
+        mut search: impl FnMut(&[usize]) -> Option<Freed>,
+    ) -> Found {
+        let sources: Vec<&Source> = self.sources(is_own).collect();
+        let mut tried = Tried {
+            best: None,
+            is_exact: true,
+        };
+        tried.look(&sources, &[], &mut search);
+        let limit = tried.best_cost();
+        let mut is_complete = true;
+        let steps = sources.iter().map(|source| {
+            let (steps, is_all) = source.steps(limit, is_one);
+            is_complete &= is_all;
+            steps
+        });
+        let steps: Vec<Vec<Step>> = steps.collect();
+        // Each choice of steps comes up once: behind the one that has one step less in its last source.
+        let mut next = BinaryHeap::new();
+        next.push(Reverse(((0, 0), vec![0_usize; steps.len()], 0)));
+        let mut looks = 1;
+        while let Some(Reverse((cost, picks, from))) = next.pop() {
+            if tried.best_cost().is_some_and(|best| cost > best) {
+                break;
+            }
+            for source in from..steps.len() {
+                let mut more = picks.clone();
+                let Some(pick) = more.get_mut(source) else {
+                    continue;
+                };
+                *pick += 1;
+                if let Some(cost) = cost_of(&steps, &more) {
+                    next.push(Reverse((cost, more, source)));
+                }
+            }
+            if picks.iter().all(|&pick| pick == 0) {
+                continue;
+            }
+            if looks >= looks_max {
+                is_complete = false;
+                break;
+            }
+            looks += 1;
+            let picked: Vec<&Step> = picked(&steps, &picks);
+            tried.look(&sources, &picked, &mut search);
+        }
+        if tried.best.is_none() && !is_complete {
+            tried.reduce(&sources, &steps, &mut search);
+        }
+        let is_exact = is_complete && tried.is_exact;
+        if let Some(freeing) = &mut tried.best {
+            freeing.is_least &= is_exact;
+        }
+        Found {
+            freeing: tried.best,
+            is_complete,
+        }
+    }
+}
+
+/// `None` where there is no such choice.
+fn cost_of(steps: &[Vec<Step>], picks: &[usize]) -> Option<Cost> {
+    let mut cost = (0, 0);
+    for (steps, &pick) in steps.iter().zip(picks) {
+        cost = plus(cost, steps.get(pick)?.cost);
+    }
+    Some(cost)
+}
+
+fn picked<'a>(steps: &'a [Vec<Step>], picks: &[usize]) -> Vec<&'a Step> {
+    let picked = steps.iter().zip(picks);
+    picked
+        .filter_map(|(steps, &pick)| steps.get(pick))
+        .collect()
+}
+
+/// The best set so far.
+struct Tried {
+    best: Option<Freeing>,
+    /// Whether each search has found the least.
+    is_exact: bool,
+}
+
+impl Tried {
+    fn best_cost(&self) -> Option<Cost> {
+        let best = self.best.as_ref()?;
+        Some((best.place.bytes, best.place.chunks.len()))
+    }
+
+    /// Tries one choice of steps; whether something helps then.
+    fn look(
+        &mut self,
+        sources: &[&Source],
+        steps: &[&Step],
+        search: &mut impl FnMut(&[usize]) -> Option<Freed>,
+    ) -> bool {
+        let steps = || sources.iter().zip(steps);
+        let gone = steps().flat_map(|(source, step)| source.chunks(step));
+        let mut gone: Vec<usize> = gone.collect();
+        gone.sort_unstable();
+        let cost = steps().fold((0, 0), |cost, (_, step)| plus(cost, step.cost));
+        let Some(Freed {
+            mut place,
+            is_least,
+        }) = search(&gone)
+        else {
+            return false;
+        };
+        self.is_exact &= is_least;
+        let unloaded = steps().filter(|(source, _)| matches!(source, Source::Scratchpad { .. }));
+        let unloaded = unloaded.map(|(_, step)| step.cost.1).sum();
+        place.bytes = place.bytes.saturating_add(cost.0);
+        place.chunks.extend(gone);
+        place.chunks.sort_unstable();
+        let best = self.best.as_ref().map(|best| best.place.cost());
+        if best.is_none_or(|best| place.cost() < best) {
+            self.best = Some(Freeing {
+                place,
+                is_least,
+                models: steps()
+                    .flat_map(|(source, step)| source.models(step))
+                    .collect(),
+                unloaded,
+            });
+        }
+        true
+    }
+
+    /// A set that is enough, where there are too many choices: from all that can go, in each source as
+    /// little as is found by halves.
+    fn reduce(
+        &mut self,
+        sources: &[&Source],
+        steps: &[Vec<Step>],
+        search: &mut impl FnMut(&[usize]) -> Option<Freed>,
+    ) {
+        let mut picks: Vec<usize> = steps.iter().map(|steps| steps.len() - 1).collect();
+        if !self.look(sources, &picked(steps, &picks), search) {
+            return;
+        }
+        for source in 0..steps.len() {
+            let (mut low, mut high) = (0, picks[source]);
+            while low < high {
+                let middle = low.midpoint(high);
+                picks[source] = middle;
+                match self.look(sources, &picked(steps, &picks), search) {
+                    true => high = middle,
+                    false => low = middle + 1,
+                }
+            }
+            picks[source] = high;
+        }
+    }
+}
+
+impl Source {
+    /// Its steps by rising cost, the first of which is none; without those that cost more than a limit.
+    /// And whether these are all.
+    fn steps(&self, limit: Option<Cost>, is_one: bool) -> (Vec<Step>, bool) {
+        let (mut steps, is_all) = match self {
+            Self::Others(pages) => {
+                let steps = (0..=pages.len()).map(|pages_from| Step {
+                    cost: total(pages.iter().skip(pages_from).copied()),
+                    models: Vec::new(),
+                    pages_from,
+                });
+                (steps.collect(), true)
+            }
+            Self::Scratchpad {
+                pages,
+                kept,
+                models,
+            } => steps_of_models(pages, *kept, models, limit, is_one),
+        };
+        steps.retain(|step: &Step| limit.is_none_or(|limit| step.cost <= limit));
+        steps.sort_by(|one, other| (one.cost, &one.models).cmp(&(other.cost, &other.models)));
+        (steps, is_all)
+    }
+
+    /// What goes back with a step.
+    fn chunks(&self, step: &Step) -> Vec<usize> {
+        let number = |weight: &Weight| weight.0;
+        match self {
+            Self::Others(pages) => pages.iter().skip(step.pages_from).map(number).collect(),
+            Self::Scratchpad { pages, models, .. } => {
+                let models = step.models.iter().filter_map(|&model| models.get(model));
+                let owned = models.flat_map(|model| &model.chunks).map(number);
+                let pages = pages.iter().skip(step.pages_from).flatten().map(number);
+                owned.chain(pages).collect()
+            }
+        }
+    }
+
+    /// The models that a step unloads.
+    fn models(&self, step: &Step) -> Vec<ModelId> {
+        match self {
+            Self::Others(_) => Vec::new(),
+            Self::Scratchpad { models, .. } => {
+                let models = step.models.iter().filter_map(|&model| models.get(model));
+                models.map(|model| model.id).collect()
+            }
+        }
+    }
+}
+
+/// To unload some models: all that need more than so many pages, for each such number, and any of those
+/// that have private blocks. To unload others gives back only what goes back without that.
+fn steps_of_models(
+    pages: &[Option<Weight>],
+    kept: usize,
+    models: &[Loaded],
+    limit: Option<Cost>,
+    is_one: bool,
+) -> (Vec<Step>, bool) {
+    let cost = |model: &Loaded| total(model.chunks.iter().copied());
+    let is_cheap = |model: &Loaded| limit.is_none_or(|limit| cost(model) <= limit);
+    let numbered = || models.iter().enumerate();
+    let levels: BTreeSet<usize> = models.iter().map(|model| model.pages).chain([0]).collect();
+    let private = numbered().filter(|(_, model)| !model.private.is_empty() && model.may_go);
+    let private: Vec<(usize, &Loaded)> = private.filter(|(_, model)| is_cheap(model)).collect();
+    let sets_max = STEP_LOOKS_MAX / (levels.len() * models.len().max(1));
+    let (sets, is_all) = sets_of_models(&private, sets_max, is_one);
+    // Pages of nobody that is known stay where they are, and so do those before them.
+    let needed = levels.last().copied().unwrap_or(0);
+    let kept = match needed < pages.len() {
+        true => pages.len(),
+        false => kept,
+    };
+    let none = Step {
+        pages_from: pages.len(),
+        ..Step::default()
+    };
+    let mut seen: BTreeSet<Vec<usize>> = BTreeSet::from([Vec::new()]);
+    let mut steps = vec![none];
+    for level in levels {
+        let above = || models.iter().filter(|model| model.pages > level);
+        if !above().all(|model| model.may_go && is_cheap(model)) {
+            continue;
+        }
+        for set in &sets {
+            let is_gone = |number: &usize| {
+                let is_above = models.get(*number).is_some_and(|one| one.pages > level);
+                is_above || set.contains(number)
+            };
+            let gone: Vec<usize> = (0..models.len()).filter(is_gone).collect();
+            if !seen.insert(gone.clone()) {
+                continue;
+            }
+            let left = numbered().filter(|(number, _)| !gone.contains(number));
+            let left_pages = left.map(|(_, model)| model.pages).max().unwrap_or(0);
+            if left_pages < kept {
+                continue;
+            }
+            let freed = pages.iter().skip(left_pages).flatten().copied();
+            let owned = gone.iter().filter_map(|&number| models.get(number));
+            let owned = owned.map(cost).fold((0, 0), plus);
+            steps.push(Step {
+                cost: plus(owned, total(freed)),
+                models: gone,
+                pages_from: left_pages,
+            });
+        }
+    }
+    (steps, is_all)
+}
+
+/// Sets of models with private blocks: all; or all that may be touched by one place, which are those of
+/// blocks that follow each other; or some. And whether these are enough.
+fn sets_of_models(
+    private: &[(usize, &Loaded)],
+    sets_max: usize,
+    is_one: bool,
+) -> (Vec<BTreeSet<usize>>, bool) {
+    if private.len() <= PRIVATE_MAX && 1 << private.len() <= sets_max {
+        let sets = (0..1_usize << private.len()).map(|set| {
+            let picked = private.iter().enumerate();
+            let picked = picked.filter(|(bit, _)| set >> bit & 1 == 1);
+            picked.map(|(_, &(number, _))| number).collect()
+        });
+        return (sets.collect(), true);
+    }
+    let blocks = private
+        .iter()
+        .flat_map(|(number, model)| model.private.iter().map(|block| (*block, *number)));
+    let mut blocks: Vec<(usize, usize)> = blocks.collect();
+    blocks.sort_unstable();
+    let all = private.iter().map(|&(number, _)| number).collect();
+    let mut sets = BTreeSet::from([BTreeSet::new(), all]);
+    let is_all = blocks.len().saturating_mul(blocks.len()) / 2 <= sets_max;
+    // LIMIT: single models, or as many runs as there may be sets.
+    let run_max = if is_all { blocks.len() } else { 1 };
+    for first in 0..blocks.len() {
+        let mut set = BTreeSet::new();
+        for (_, model) in blocks.iter().skip(first).take(run_max) {
+            if set.insert(*model) {
+                sets.insert(set.clone());
+            }
+        }
+    }
+    (sets.into_iter().collect(), is_all && is_one)
+}
