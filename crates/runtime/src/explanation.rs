@@ -24,6 +24,7 @@
 //! | --- | --- |
 //! | `cause` | the kinds of want |
 //! | `bank` | an HBM without room, put together |
+//! | `look` | a request and a bank: is there room, why not, what makes room |
 //! | `blocks` | what must be freed, put together as it is looked at |
 //! | `holes` | pools as a request sees them |
 //! | `evict` | the least set to free |
@@ -43,6 +44,7 @@ mod cause;
 mod evict;
 mod gone;
 mod holes;
+mod look;
 mod scratchpad;
 mod tables;
 #[cfg(test)]

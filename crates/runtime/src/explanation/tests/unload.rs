@@ -196,7 +196,9 @@ impl Loaded {
             model: asking.map(model),
             ..request
         };
-        let found = explained_for(&snapshot(vec![self.bank.clone()]), request, self.own());
+        let mut pools = snapshot(vec![self.bank.clone()]);
+        pools.small_alloc_max_bytes = SMALL_PAGES_MAX * PAGE_SIZE_BYTES;
+        let found = explained_for(&pools, request, self.own());
         if has_room(&[]) {
             assert_eq!(found.cause, Cause::Passing);
             return;
