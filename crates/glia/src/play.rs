@@ -120,6 +120,9 @@ pub enum PlayError {
         #[source]
         source: Box<MachineError>,
     },
+    /// The run was told to stop before its first line was there.
+    #[error("stopped before its first line was read")]
+    Stopped,
     /// The runtime cannot open its devices.
     #[error("the runtime cannot open its devices")]
     Open(#[source] RuntimeError),
@@ -150,7 +153,8 @@ pub struct Conditions<'a> {
     /// has to notice.
     pub record: Option<&'a mut (dyn Write + Send)>,
     /// Whether the run is to stop, looked at between two operations, and between two pieces of one that
-    /// writes or reads many bytes.
+    /// writes or reads many bytes. A source that may be waited for ends when it is set: such an end is none
+    /// of the workload, even within a line.
     pub stop: Option<&'a AtomicBool>,
     /// Who hears how far it is, now and then.
     pub progress: Option<&'a (dyn Fn(&Counts) + Sync)>,
@@ -193,7 +197,13 @@ pub fn play_under(
         Some(coverage) => Arc::new(Tee::new(conditions.sink, Arc::clone(coverage) as _)),
         None => conditions.sink,
     };
-    let mut reader = Reader::with(source, &conditions.instead)?;
+    let stop = conditions.stop;
+    let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+    let mut reader = match Reader::with(source, &conditions.instead) {
+        // What stands there may be cut.
+        Err(_) if is_stopped() => return Err(PlayError::Stopped),
+        reader => reader?,
+    };
     let header = reader.header().clone();
     let faults = conditions.faults.or(header.faults.as_ref());
     // Without rules it is asked nothing; it is there since a line may order a fault.
@@ -224,12 +234,11 @@ pub fn play_under(
     let mut recorder = conditions
         .record
         .map(|out| Recorder::new(out, &header, faults));
-    let (stop, progress) = (conditions.stop, conditions.progress);
+    let progress = conditions.progress;
     let reporting = conditions.reporting;
     let run = || {
         let laid = laid.into_iter().collect();
         let mut player = Player::open(&machine, &header, reporting, sink, plan, laid, stop)?;
-        let is_stopped = || stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         let mut failure = None;
         let mut done_line = reader.line();
         let (mut looked, mut looked_bytes) = (0, 0);
@@ -250,7 +259,12 @@ pub fn play_under(
                 }
                 Ok(Some(outcome))
             });
-            match next?.flatten() {
+            let next = match next {
+                // What stands there may be cut.
+                Err(_) if is_stopped() => None,
+                next => next?.flatten(),
+            };
+            match next {
                 Some(outcome) => failure = outcome.err(),
                 None => break,
             }

@@ -2,13 +2,13 @@
 
 mod recording;
 mod reporting;
+mod source;
 mod text;
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
@@ -22,7 +22,7 @@ use glia::faults::PlanFile;
 use glia::machine::{MachineFile, Model};
 use glia::play::compare::compare;
 use glia::play::report::{RUN_FORMAT, RunReport};
-use glia::play::{Conditions, Counts, Played, Reporting, play_under};
+use glia::play::{Conditions, Counts, PlayError, Played, Reporting, play_under};
 use glia::unpack::unpacked;
 use glia::workload::rebuild::choose;
 use glia::workload::{Engine, Overrides};
@@ -35,6 +35,7 @@ use super::listener::Listener;
 use super::printable::{printable, printable_message};
 use recording::Recording;
 use reporting::ReportingOptions;
+use source::{Source, Stop};
 use text::{write_comparison, write_run};
 
 /// What is read of a workload at a time.
@@ -172,7 +173,7 @@ struct Told {
     faults: Option<PlanFile>,
     instead: Overrides,
     reporting: Reporting,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     coverage: Option<CoverageFile>,
 }
 
@@ -191,7 +192,7 @@ impl Run {
                 params: self.params.clone(),
             },
             reporting: self.reporting.reporting()?,
-            stop: stopped_by_signals()?,
+            stop: Stop::by_signals().context("signals cannot be caught")?,
             coverage: self
                 .coverage
                 .as_deref()
@@ -259,11 +260,18 @@ impl Run {
                     }
                 }
                 Err(error) => {
-                    outcome = outcome.max(Outcome::Unusable);
+                    let is_stopped = matches!(error.downcast_ref(), Some(PlayError::Stopped));
+                    outcome = outcome.max(match is_stopped {
+                        true => Outcome::Stopped,
+                        false => Outcome::Unusable,
+                    });
                     let error = printable_message(&chain(&error));
                     complain(&format!("{name}: {error}"));
                     if self.json {
                         runs.push(RunReport::unusable(&name, error));
+                    }
+                    if is_stopped {
+                        break;
                     }
                 }
             }
@@ -327,7 +335,8 @@ impl Told {
         sink: Arc<dyn Sink>,
         recording: Option<&mut Recording>,
     ) -> anyhow::Result<Played> {
-        let source = open(workload)?;
+        let source = unpacked(Source::open(workload, &self.stop)?)?;
+        let source = BufReader::with_capacity(SOURCE_BYTES, source);
         let bar = progress_bar();
         let shows = !bar.is_hidden();
         let progress = |counts: &Counts| show(&bar, counts);
@@ -338,7 +347,7 @@ impl Told {
             sink,
             coverage: self.coverage.as_ref().map(CoverageFile::coverage),
             record: recording.map(|recording| recording as &mut (dyn Write + Send)),
-            stop: Some(&self.stop),
+            stop: Some(self.stop.flag()),
             progress: shows.then_some(&progress),
         };
         let played = play_under(source, conditions);
@@ -355,20 +364,6 @@ fn none_to_compare(reports: &[Report], played: &Played) -> String {
             format!("it rebuilds report {wanted}, and the log to compare with has {count}")
         }
     }
-}
-
-/// What is set by the first Ctrl-C, or a `SIGTERM`. A second one ends the process.
-fn stopped_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let status = Outcome::Stopped.status().into();
-        // In this order: the first one finds the flag down.
-        signal_hook::flag::register_conditional_shutdown(signal, status, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .context("signals cannot be caught")?;
-    }
-    Ok(stop)
 }
 
 /// On stderr, if that is a terminal.
@@ -466,17 +461,6 @@ fn name(workload: &Path) -> String {
     } else {
         workload.display().to_string()
     }
-}
-
-fn open(workload: &Path) -> io::Result<Box<dyn BufRead + Send>> {
-    let file: Box<dyn Read + Send> = if workload == Path::new("-") {
-        // Not its lock, which no other thread can read through.
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(workload)?)
-    };
-    let source = unpacked(file)?;
-    Ok(Box::new(BufReader::with_capacity(SOURCE_BYTES, source)))
 }
 
 /// The reports of a log.

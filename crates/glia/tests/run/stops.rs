@@ -1,14 +1,16 @@
 //! Ctrl-C: the summary comes, and the recording is whole.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use glia::play::{Conditions, play, play_under};
 use glia_abi::event::{Event, Ids, Sink};
 use glia_abi::sched::Tick;
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::Value;
 
 #[test]
@@ -145,4 +147,96 @@ fn a_line_that_comes_after_the_stop_is_not_run_and_an_end_is_no_end_of_the_workl
         assert_eq!(played.stopped, Some(done + 1));
         assert_eq!(played.counts.operations(), done);
     }
+}
+
+const PAIR: &str =
+    "{\"op\":\"alloc\",\"id\":\"a\",\"size\":4096}\n{\"op\":\"free\",\"id\":\"a\"}\n";
+
+/// `glia run --json` of this workload.
+fn start(workload: &Path) -> Child {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("glia"));
+    let command = command.args(["run", "--json"]).arg(workload);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Sends one signal to a run, which then ends with 130; what it has to say of the run.
+fn stop(child: Child, signal: &str) -> (Value, String) {
+    let pid = child.id().to_string();
+    let killed = Command::new("kill").args([signal, &pid]).status();
+    assert!(killed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    (document["runs"][0].clone(), told)
+}
+
+/// Whether the run was stopped behind the last operation that it counts.
+fn is_told(run: &Value) -> bool {
+    let operations = run["operations"]["total"].as_u64().unwrap();
+    run["stopped"] == operations + 1 && run["failure"].is_null()
+}
+
+fn fifo() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fifo");
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+    (directory, path)
+}
+
+#[test]
+fn one_signal_ends_the_wait_for_a_fifo() {
+    for (signal, behind) in [("-INT", ""), ("-TERM", "{\"op\":\"al")] {
+        let (_directory, path) = fifo();
+        let child = start(&path);
+        // There as soon as the run has opened it, which it does when signals are caught.
+        let mut input = File::create(&path).unwrap();
+        input.write_all(b"{\"workload\":1}\n").unwrap();
+        // More than the FIFO holds: some has been read when all is written.
+        input.write_all(PAIR.repeat(2000).as_bytes()).unwrap();
+        input.write_all(behind.as_bytes()).unwrap();
+        // The end of the FIFO that is written to stays open: nothing but the signal ends the wait.
+        let (run, told) = stop(child, signal);
+        assert!(is_told(&run), "{run}");
+        assert_eq!(told, "");
+    }
+}
+
+#[test]
+fn one_signal_ends_the_wait_for_the_first_line_or_for_who_writes_it() {
+    for is_written_to in [false, true] {
+        let (_directory, path) = fifo();
+        let child = start(&path);
+        let input = is_written_to.then(|| File::create(&path).unwrap());
+        // The last signal that it comes to catch, by its bit.
+        let status = format!("/proc/{}/status", child.id());
+        let is_caught = || {
+            let status = fs::read_to_string(&status).unwrap();
+            let caught = status.split_once("SigCgt:\t").unwrap().1;
+            let caught = u64::from_str_radix(&caught[..16], 16).unwrap();
+            caught & 1 << 14 != 0
+        };
+        while !is_caught() {
+            std::thread::yield_now();
+        }
+        let (run, told) = stop(child, "-INT");
+        drop(input);
+        let error = "stopped before its first line was read";
+        assert_eq!(run["error"], error);
+        assert_eq!(told, format!("glia: {}: {error}\n", path.display()));
+    }
+}
+
+#[test]
+fn one_signal_ends_lines_that_are_all_empty() {
+    let mut child = start(Path::new("-"));
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"{\"workload\":1}\n").unwrap();
+    // As above: it reads, so signals are caught.
+    input.write_all(&[b'\n'; 1 << 20]).unwrap();
+    let writer = std::thread::spawn(move || while input.write_all(&[b'\n'; 4096]).is_ok() {});
+    let (run, _) = stop(child, "-INT");
+    assert_eq!(run["stopped"], 1);
+    writer.join().unwrap();
 }
