@@ -26,7 +26,7 @@
 //! **Locks.** One plain mutex for all of it, let go before the caller does anything else. The list of live
 //! allocations needs it in any case, and to take and let go an idle one is half of what an allocation and
 //! its end pay here, so there is no second one beside it. Under it, what happens is only noted
-//! ([`journal`]), and booked later, many at a time.
+//! (`journal.rs`), and booked later, many at a time.
 
 mod column;
 mod csv;
