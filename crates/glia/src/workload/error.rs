@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::faults::{FaultsError, meant};
-use crate::machine::{EngineClash, MachineFileError};
+use crate::machine::{EngineClash, MachineFileError, Model};
 
 use super::reader::LINE_BYTES_MAX;
 
@@ -102,6 +102,18 @@ pub enum Fault {
         least: u64,
         /// The greatest allowed.
         most: u64,
+    },
+    /// A device, a core or an HBM that the machine does not have.
+    #[error("{key} {found}: 0 to {} are allowed: {}", .count.saturating_sub(1), there(.key, *.count, *.model))]
+    NotThere {
+        /// Under which key.
+        key: &'static str,
+        /// The number.
+        found: u32,
+        /// How many the machine has: devices, or cores or HBMs of each device.
+        count: u32,
+        /// Which machine.
+        model: Model,
     },
     /// All ids that a model can have in reports have been used up.
     #[error("neff {found}: ids only go up, and all up to {most}, the last one, are used up")]
@@ -204,6 +216,27 @@ pub enum Fault {
         /// One of another process.
         other: String,
     },
+}
+
+/// How many of something a machine has, and how it comes to have more.
+fn there(key: &str, count: u32, model: Model) -> String {
+    if key == "device" {
+        let devices = match count {
+            1 => "1 device".to_owned(),
+            count => format!("{count} devices"),
+        };
+        return format!(
+            "the machine has {devices}; \"devices\" of the first line or of the machine's file, or \
+             --devices, gives it others"
+        );
+    }
+    let name = match model {
+        // It has the devices of a Trn1, and no name of its own is kept.
+        Model::Trn1 => "trn1 or inf2",
+        model => model.name(),
+    };
+    let what = if key == "hbm" { "HBMs" } else { "cores" };
+    format!("each device of a {name} has {count} {what}")
 }
 
 /// What the parser says, without the line of its own count, which is always the first, and with the

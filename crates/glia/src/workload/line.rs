@@ -240,7 +240,7 @@ impl Fields<'_> {
 
     fn reset(&self, header: &Header) -> Result<Reset<'_>, Fault> {
         let cores = header.machine.model().arch().profile().cores;
-        let bit = |&core: &u32| below("cores", Some(core), cores).map(|core| 1 << core);
+        let bit = |&core: &u32| below("cores", Some(core), cores, header).map(|core| 1 << core);
         let of = |list: &Vec<u32>| {
             if list.is_empty() {
                 return Err(Fault::Unknown {
@@ -288,7 +288,7 @@ impl Fields<'_> {
                 // CAST: a handful.
                 #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
                 let hbms = profile.region_bases.len() as u32;
-                Channel::new(below("hbm", hbm, hbms)?)
+                Channel::new(below("hbm", hbm, hbms, header)?)
             }
         };
         let bounds = [
@@ -322,12 +322,12 @@ impl Fields<'_> {
     }
 
     fn device(&self, header: &Header) -> Result<DeviceId, Fault> {
-        below("device", self.device, header.machine.devices()).map(DeviceId::new)
+        below("device", self.device, header.machine.devices(), header).map(DeviceId::new)
     }
 
     fn core(&self, header: &Header) -> Result<CoreId, Fault> {
         let cores = header.machine.model().arch().profile().cores;
-        below("core", self.core, cores).map(CoreId::new)
+        below("core", self.core, cores, header).map(CoreId::new)
     }
 
     fn range(&self) -> Range {
@@ -359,15 +359,20 @@ fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// The number of a device, core or channel, 0 if not given, among `count` of them.
-fn below(key: &'static str, number: Option<u32>, count: u32) -> Result<u32, Fault> {
+/// The number of a device, core or channel, 0 if not given, among the `count` that the machine has.
+fn below(
+    key: &'static str,
+    number: Option<u32>,
+    count: u32,
+    header: &Header,
+) -> Result<u32, Fault> {
     match number.unwrap_or(0) {
         number if number < count => Ok(number),
-        number => Err(Fault::OutOfRange {
+        found => Err(Fault::NotThere {
             key,
-            found: u64::from(number),
-            least: 0,
-            most: u64::from(count.saturating_sub(1)),
+            found,
+            count,
+            model: header.machine.model(),
         }),
     }
 }

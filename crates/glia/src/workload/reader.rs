@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(with("{\"op\":\"read\"}"), "line 2: read needs \"id\"");
         assert_eq!(
             with("{\"op\":\"alloc\",\"id\":\"a\",\"size\":1,\"core\":8}"),
-            "line 2: core 8: 0 to 7 are allowed"
+            "line 2: core 8: 0 to 7 are allowed: each device of a trn2 has 8 cores"
         );
         let status = with("{\"op\":\"read\",\"id\":\"a\",\"expect\":\"NRT_OOM\"}");
         assert!(

@@ -44,7 +44,7 @@ fn parameters_are_put_in_and_what_is_not_declared_is_refused() {
     );
     assert_eq!(
         error(&["--param", "SEED=7", "--param", "CORE=8"]),
-        "line 2: core 8: 0 to 7 are allowed"
+        "line 2: core 8: 0 to 7 are allowed: each device of a trn2 has 8 cores"
     );
     let usage = run(&["--param", "SEED", "-"], WORK);
     assert_eq!(usage.code, 2);
@@ -101,10 +101,16 @@ fn another_machine_and_more_devices_stand_in_the_place_of_the_workloads() {
     let workload = "{\"workload\":1}\n{\"op\":\"alloc\",\"id\":\"a\",\"size\":1,\"device\":2}\n";
     let refused = run(&["-"], workload);
     assert!(
-        refused
-            .stderr
-            .contains("line 2: device 2: 0 to 0 are allowed")
+        refused.stderr.ends_with(
+            "line 2: device 2: 0 to 0 are allowed: the machine has 1 device; \"devices\" of the first \
+             line or of the machine's file, or --devices, gives it others\n"
+        ),
+        "{}",
+        refused.stderr
     );
+    let refused = run(&["--arch", "inf2", "examples/kv-cache-trn2.jsonl"], "");
+    let wanted = "core 4: 0 to 1 are allowed: each device of a trn1 or inf2 has 2 cores\n";
+    assert!(refused.stderr.ends_with(wanted), "{}", refused.stderr);
     assert_eq!(run(&["--devices", "3", "-"], workload).code, 0);
     assert_eq!(run(&["--devices", "17", "-"], workload).code, 2);
     assert_eq!(run(&["--arch", "trn9", "-"], workload).code, 2);
