@@ -48,7 +48,7 @@ use glia_runtime::dml::UsageTable;
 
 use crate::coverage::Coverage;
 use crate::events::Tee;
-use crate::faults::{FaultsError, PlanFile, RuleReport};
+use crate::faults::{FaultsError, Laid, PlanFile, RuleReport};
 use crate::machine::{Client, Machine, MachineConfig, MachineError, MachineFile, RunError};
 use crate::workload::{Engine, Overrides, Reader, WorkloadError};
 use player::Player;
@@ -112,10 +112,12 @@ pub enum PlayError {
         source: Box<FaultsError>,
     },
     /// The machine cannot be built.
-    #[error("the machine{} cannot be built", named(.file))]
+    #[error("the machine{} cannot be built{}", named(.file), struck(.faults))]
     Machine {
         /// The machine's file, if it was read from one.
         file: Option<PathBuf>,
+        /// How the faults of the plan did until then.
+        faults: Vec<RuleReport>,
         /// Why not.
         #[source]
         source: Box<MachineError>,
@@ -124,8 +126,14 @@ pub enum PlayError {
     #[error("stopped before its first line was read")]
     Stopped,
     /// The runtime cannot open its devices.
-    #[error("the runtime cannot open its devices")]
-    Open(#[source] RuntimeError),
+    #[error("the runtime cannot open its devices{}", struck(.faults))]
+    Open {
+        /// How the faults of the plan did until then.
+        faults: Vec<RuleReport>,
+        /// Why not.
+        #[source]
+        source: RuntimeError,
+    },
     /// The machine came to a halt.
     #[error("the machine came to a halt")]
     Halt(#[from] RunError),
@@ -134,6 +142,29 @@ pub enum PlayError {
 fn named(file: &Option<PathBuf>) -> String {
     let name = |file: &PathBuf| format!(" {}", file.display());
     file.as_ref().map_or_else(String::new, name)
+}
+
+/// The faults of a plan that struck, and so may be the cause.
+fn struck(faults: &[RuleReport]) -> String {
+    let struck = faults.iter().filter(|fault| fault.strikes > 0);
+    let struck = struck.map(|rule| {
+        let line = match rule.line {
+            Some(line) => format!(", line {line}"),
+            None => String::new(),
+        };
+        let RuleReport {
+            fault,
+            kind,
+            strikes,
+            ..
+        } = rule;
+        format!("fault {fault}, {kind}{line}: strikes: {strikes}")
+    });
+    let struck: Vec<_> = struck.collect();
+    match struck.is_empty() {
+        true => String::new(),
+        false => format!(" under the fault plan ({})", struck.join("; ")),
+    }
 }
 
 /// Under which conditions a workload runs, from the moment at which its machine is switched on until
@@ -229,6 +260,7 @@ pub fn play_under(
     });
     let machine = machine.map_err(|source| PlayError::Machine {
         file: header.machine.path().map(PathBuf::from),
+        faults: laid.iter().flat_map(Laid::told).collect(),
         source: Box::new(source),
     })?;
     let mut recorder = conditions

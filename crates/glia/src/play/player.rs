@@ -108,8 +108,13 @@ impl<'a> Player<'a> {
             pieces: Pieces::new(stop),
             lies_at: None,
         };
-        player.start(1, MAIN).map_err(PlayError::Open)?;
-        Ok(player)
+        match player.start(1, MAIN) {
+            Ok(()) => Ok(player),
+            Err(source) => Err(PlayError::Open {
+                faults: player.laid.iter().flat_map(Laid::told).collect(),
+                source,
+            }),
+        }
     }
 
     /// Runs one operation and compares its end with what is expected.

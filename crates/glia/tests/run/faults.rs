@@ -68,7 +68,16 @@ fn a_plan_under_which_the_runtime_cannot_open_its_devices_is_unusable() {
         "{\"workload\":1}\n",
     );
     assert_eq!((refused.code, refused.stdout.as_str()), (2, ""));
-    let told = "the runtime cannot open its devices: nd 0: MEM_ALLOC_V2MT64 answered ENOMEM";
+    let told = "the runtime cannot open its devices under the fault plan (fault 1, \
+                failed-internal-alloc, line 1: strikes: 1): nd 0: MEM_ALLOC_V2MT64 answered ENOMEM\n";
+    assert!(refused.stderr.ends_with(told), "{}", refused.stderr);
+    // The same before there is a runtime, and of a plan that has two faults and no lines.
+    let plan = r#"{"workload":1,"faults":{"fault":[
+        {"kind":"failed-pin"},{"kind":"failed-internal-alloc","of":"pool"}]}}"#;
+    let refused = run(&["-"], &plan.replace('\n', ""));
+    assert_eq!(refused.code, 2);
+    let told = "the machine cannot be built under the fault plan (fault 2, failed-internal-alloc: \
+                strikes: 1): ";
     assert!(refused.stderr.contains(told), "{}", refused.stderr);
 }
 
@@ -89,21 +98,42 @@ fn the_plan_of_the_examples_strikes_and_is_waited_out() {
     assert_eq!(strikes, [Some(1), Some(1)]);
 }
 
-/// Who copies the first example of the format's page sees it strike what the page runs.
+/// The plans of the format's page, each by the kind of its first fault.
+fn documented() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let text = include_str!("../../../../docs/formats/faults.md");
+    let blocks = text.split("```toml\n").skip(1);
+    blocks.map(|block| {
+        let plan = block.split("```").next().unwrap();
+        let kind = plan.split("kind = \"").nth(1).unwrap();
+        (kind.split('"').next().unwrap(), plan)
+    })
+}
+
+/// Who copies an example of the format's page sees it strike what the page runs.
 #[test]
 fn the_stuck_queue_of_the_documentation_strikes_the_example() {
-    let text = include_str!("../../../../docs/formats/faults.md");
-    let mut blocks = text.split("```toml\n").skip(1);
-    let example = blocks.find(|block| block.contains("stuck-queue")).unwrap();
-    let plan = file(example.split("```").next().unwrap());
-    let path = plan.path().to_str().unwrap();
-    let run = run(
-        &["--json", "--faults", path, "examples/first-tensor.jsonl"],
-        "",
-    );
-    assert_eq!(run.code, 1, "{}", run.stderr);
-    let document: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(document["runs"][0]["faults"][0]["strikes"], 1);
+    for (kind, code) in [("stuck-queue", 1)] {
+        let (_, plan) = documented().find(|&(first, _)| first == kind).unwrap();
+        let plan = file(plan);
+        let path = plan.path().to_str().unwrap();
+        let run = run(
+            &["--json", "--faults", path, "examples/first-tensor.jsonl"],
+            "",
+        );
+        assert_eq!(run.code, code, "{}", run.stderr);
+        let document: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(document["runs"][0]["faults"][0]["strikes"], 1, "{kind}");
+    }
+}
+
+#[test]
+fn no_plan_of_the_documentation_stops_the_opening() {
+    for (kind, plan) in documented() {
+        let plan = file(plan);
+        let path = plan.path().to_str().unwrap();
+        let run = run(&["--faults", path, "examples/first-tensor.jsonl"], "");
+        assert_ne!(run.code, 2, "{kind}: {}", run.stderr);
+    }
 }
 
 #[test]
