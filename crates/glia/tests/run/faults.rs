@@ -111,8 +111,8 @@ fn documented() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// Who copies an example of the format's page sees it strike what the page runs.
 #[test]
-fn the_stuck_queue_of_the_documentation_strikes_the_example() {
-    for (kind, code) in [("stuck-queue", 1)] {
+fn the_first_plan_and_the_stuck_queue_of_the_documentation_strike_the_example() {
+    for (kind, code) in [("late-marker", 0), ("stuck-queue", 1)] {
         let (_, plan) = documented().find(|&(first, _)| first == kind).unwrap();
         let plan = file(plan);
         let path = plan.path().to_str().unwrap();
