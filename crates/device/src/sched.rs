@@ -27,5 +27,5 @@ mod workers;
 
 pub use clients::{Actor, Client, Deadlock, Panicked, RunError, Waiting, run_on_threads};
 pub use inline::InlineSched;
-pub use threaded::{ThreadedSched, ThreadsError};
+pub use threaded::{THREADS_MAX, ThreadedSched, ThreadsError};
 pub use virtual_time::{HELD_MAX, HELD_ONE_IN, PASSES_ONE_IN, VirtualSched};

@@ -54,8 +54,9 @@ const IDLE_SPINS: u32 = 100;
 /// Looks at queued work before a thread that looks for work takes it: some microseconds, in which
 /// the client that has queued it may have come to wait for it.
 const GRACE: u32 = 64;
-// LIMIT: more threads than any machine has processors for engines.
-const THREADS_MAX: u32 = 256;
+/// The most threads that can run a machine.
+// LIMIT: more than any machine has processors for engines.
+pub const THREADS_MAX: u32 = 256;
 
 thread_local! {
     static KEPT: Kept = const { Kept::nothing() };

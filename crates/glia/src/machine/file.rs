@@ -21,11 +21,11 @@ use glia_abi::arch::Scale;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use tables::{Engines, Host, Params, is_default, table};
+use tables::{Engines, Host, Params, devices, is_default, table};
 
 use super::{MachineConfig, Model};
 use crate::faults::{BadSyntax, Format, unmarked};
-use crate::workload::{DEVICES_MAX, Engine, Object, Size, ranges};
+use crate::workload::{Engine, Object, Size, ranges};
 
 // LIMIT: a machine has some twenty keys.
 const FILE_BYTES_MAX: u64 = 1 << 16;
@@ -49,14 +49,6 @@ pub enum MachineFileError {
         line: Option<u64>,
         /// What stands there, and what is allowed.
         what: String,
-    },
-    /// Not as many devices as an instance can have.
-    #[error("devices is {found}: 1 to {most} are allowed")]
-    Devices {
-        /// What stands there.
-        found: u32,
-        /// The most there can be.
-        most: u32,
     },
 }
 
@@ -86,7 +78,11 @@ pub struct MachineFile {
     path: Option<PathBuf>,
     #[serde(deserialize_with = "model", serialize_with = "model_name")]
     machine: Model,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "devices",
+        skip_serializing_if = "Option::is_none"
+    )]
     devices: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     region_size: Option<Size>,
@@ -162,11 +158,10 @@ impl MachineFile {
                 .map(|Object(file)| file)
                 .map_err(|error| BadSyntax::of_json(&error)),
         };
-        let read = read.map_err(|BadSyntax { line, what }| MachineFileError::Syntax {
+        read.map_err(|BadSyntax { line, what }| MachineFileError::Syntax {
             line,
-            what: said(&what),
-        });
-        read.and_then(Self::checked)
+            what: ranges(&what),
+        })
     }
 
     /// The machine that a JSON value describes.
@@ -175,21 +170,10 @@ impl MachineFile {
     /// [`MachineFileError`] if it means none.
     pub(crate) fn from_json(value: serde_json::Value) -> Result<Self, MachineFileError> {
         let read = serde_json::from_value(value).map(|Object(file)| file);
-        let read = read.map_err(|error| MachineFileError::Syntax {
+        read.map_err(|error| MachineFileError::Syntax {
             line: None,
-            what: said(&error.to_string()),
-        });
-        read.and_then(Self::checked)
-    }
-
-    fn checked(self) -> Result<Self, MachineFileError> {
-        match self.devices() {
-            1..=DEVICES_MAX => Ok(self),
-            found => Err(MachineFileError::Devices {
-                found,
-                most: DEVICES_MAX,
-            }),
-        }
+            what: ranges(&error.to_string()),
+        })
     }
 
     /// One of which nothing is said but which, how many devices, and how its engines run.
@@ -322,11 +306,6 @@ impl MachineFile {
             ..usual
         })
     }
-}
-
-/// What a parser says, in words of the format.
-fn said(what: &str) -> String {
-    ranges(what).replace("variant identifier", "`inline`, `threaded` or `virtual`")
 }
 
 /// The model that a name of [`Model::named`] names.

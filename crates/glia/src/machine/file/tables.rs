@@ -1,13 +1,16 @@
 //! The tables of a machine file, and what they say of a machine.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::fmt;
+use std::num::NonZeroU64;
 
 use glia_abi::params::ModuleParams;
+use glia_device::sched::THREADS_MAX;
 use glia_device::{EngineOrder, EngineTiming, HostConfig, PinLayout};
+use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::super::{MachineConfig, SchedMode};
-use crate::workload::{Engine, Object, Size};
+use crate::workload::{DEVICES_MAX, Engine, Object, Size};
 
 /// The module parameters by the reference's names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,10 +43,14 @@ pub(super) struct Host {
 
 /// How engines run. Each way has its own keys, so that none stands there without effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "run", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(
+    try_from = "EngineKeys",
+    tag = "run",
+    rename_all = "lowercase",
+    deny_unknown_fields
+)]
 pub(super) enum Engines {
     Inline {
-        #[serde(default, deserialize_with = "timing")]
         #[serde(skip_serializing_if = "Option::is_none")]
         timing: Option<Timing>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,15 +58,76 @@ pub(super) enum Engines {
     },
     Threaded {
         #[serde(skip_serializing_if = "Option::is_none")]
-        threads: Option<NonZeroU32>,
+        threads: Option<u32>,
     },
     Virtual {
         #[serde(skip_serializing_if = "Option::is_none")]
         seed: Option<u64>,
-        #[serde(default, deserialize_with = "timing")]
         #[serde(skip_serializing_if = "Option::is_none")]
         timing: Option<Timing>,
     },
+}
+
+/// The keys of all ways to run engines. They are read before it is known which way it is: where a value
+/// is wrong, the parser still knows its line.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngineKeys {
+    #[serde(deserialize_with = "engine")]
+    run: Engine,
+    #[serde(default, deserialize_with = "timing")]
+    timing: Option<Timing>,
+    order_seed: Option<u64>,
+    #[serde(default, deserialize_with = "threads")]
+    threads: Option<u32>,
+    seed: Option<u64>,
+}
+
+/// A key of another way to run engines.
+#[derive(Debug, thiserror::Error)]
+#[error("engines.{key} means nothing with run = {:?}: allowed are run, {allowed}", .run.name())]
+struct Misplaced {
+    key: &'static str,
+    run: Engine,
+    allowed: &'static str,
+}
+
+impl TryFrom<EngineKeys> for Engines {
+    type Error = Misplaced;
+
+    fn try_from(keys: EngineKeys) -> Result<Self, Misplaced> {
+        let EngineKeys {
+            run,
+            timing,
+            order_seed,
+            threads,
+            seed,
+        } = keys;
+        let there = [
+            ("timing", timing.is_some()),
+            ("order_seed", order_seed.is_some()),
+            ("threads", threads.is_some()),
+            ("seed", seed.is_some()),
+        ];
+        let only = |names: &[&str], allowed| {
+            let stray = there.iter().find(|(key, is)| *is && !names.contains(key));
+            stray.map_or(Ok(()), |&(key, _)| Err(Misplaced { key, run, allowed }))
+        };
+        Ok(match run {
+            Engine::Inline => {
+                only(&["timing", "order_seed"], "timing, order_seed")?;
+                Self::Inline { timing, order_seed }
+            }
+            Engine::Threaded => {
+                only(&["threads"], "threads")?;
+                Self::Threaded { threads }
+            }
+            Engine::Virtual => {
+                only(&["timing", "seed"], "timing, seed")?;
+                Self::Virtual { seed, timing }
+            }
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,9 +166,7 @@ impl Engines {
                 ..config
             },
             Self::Threaded { threads } => config.with_mode(match threads {
-                Some(threads) => SchedMode::Threaded {
-                    threads: threads.get(),
-                },
+                Some(threads) => SchedMode::Threaded { threads },
                 None => SchedMode::THREADED,
             }),
             Self::Virtual { seed, timing } => {
@@ -184,6 +250,85 @@ where
 fn timing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timing>, D::Error> {
     let timing: Option<Object<Timing>> = Option::deserialize(deserializer)?;
     Ok(timing.map(|Object(timing)| timing))
+}
+
+/// The name of a way to run engines.
+fn engine<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Engine, D::Error> {
+    struct Names;
+
+    impl Visitor<'_> for Names {
+        type Value = Engine;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("`inline`, `threaded` or `virtual`")
+        }
+
+        fn visit_str<E: Error>(self, name: &str) -> Result<Engine, E> {
+            let named = Engine::ALL.into_iter().find(|one| one.name() == name);
+            named.ok_or_else(|| E::invalid_value(Unexpected::Str(name), &self))
+        }
+    }
+
+    deserializer.deserialize_str(Names)
+}
+
+/// How many devices there are.
+pub(super) fn devices<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    deserializer.deserialize_option(Count {
+        key: "devices",
+        most: DEVICES_MAX,
+    })
+}
+
+/// How many threads run engines.
+fn threads<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    deserializer.deserialize_option(Count {
+        key: "threads",
+        most: THREADS_MAX,
+    })
+}
+
+/// How many there are of something of which there has to be one.
+struct Count {
+    key: &'static str,
+    most: u32,
+}
+
+impl Count {
+    fn within<E: Error>(&self, found: impl fmt::Display, number: Option<u32>) -> Result<u32, E> {
+        let Self { key, most } = self;
+        let number = number.filter(|number| (1..=*most).contains(number));
+        number.ok_or_else(|| E::custom(format!("{key} is {found}: 1 to {most} are allowed")))
+    }
+}
+
+impl<'de> Visitor<'de> for Count {
+    type Value = Option<u32>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number, 1 to {}", self.most)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Option<u32>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<u32>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u32>, D::Error> {
+        deserializer.deserialize_u32(self)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Option<u32>, E> {
+        self.within(number, number.try_into().ok()).map(Some)
+    }
+
+    /// TOML's integers have a sign.
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Option<u32>, E> {
+        self.within(number, number.try_into().ok()).map(Some)
+    }
 }
 
 pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

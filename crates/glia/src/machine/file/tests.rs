@@ -238,7 +238,7 @@ fn each_way_to_run_engines_has_its_own_keys() {
 
 #[test]
 fn what_is_no_machine_is_refused_with_its_line_and_what_is_allowed() {
-    let cases: [(&str, &[&str]); 19] = [
+    let cases: [(&str, &[&str]); 23] = [
         ("", &["line 1", "missing field `machine`"]),
         ("devices = 1", &["machine"]),
         ("machine = \"trn9\"", &["line 1", "trn9", "trn2"]),
@@ -250,15 +250,22 @@ fn what_is_no_machine_is_refused_with_its_line_and_what_is_allowed() {
             "machine = \"trn2\"\ndevice = 2",
             &["line 2", "device", "devices"],
         ),
-        ("machine = \"trn2\"\ndevices = 17", &["17", "1 to 16"]),
+        (
+            "machine = \"trn2\"\ndevices = 17",
+            &["line 2: devices is 17: 1 to 16"],
+        ),
+        (
+            "machine = \"trn2\"\ndevices = \"2\"",
+            &["line 2: invalid type: string \"2\", expected a whole number, 1 to 16"],
+        ),
         ("machine = \"trn2\"\ndevices = 0", &["0", "1 to 16"]),
         (
             "machine = \"trn2\"\ndevices = -1",
-            &["line 2", "-1", "0 to 4294967295"],
+            &["line 2: devices is -1: 1 to 16 are allowed"],
         ),
         (
             "machine = \"trn2\"\ndevices = 99999999999999999999",
-            &["line 2", "99999999999999999999", "0 to 4294967295"],
+            &["line 2", "99999999999999999999", "1 to 16"],
         ),
         (
             "machine = \"trn2\"\nhbm_fill = 256",
@@ -274,11 +281,27 @@ fn what_is_no_machine_is_refused_with_its_line_and_what_is_allowed() {
         ),
         (
             "machine = \"trn2\"\n[engines]\nrun = \"threaded\"\nseed = 1",
-            &["line", "seed", "threads"],
+            &[
+                "line 2: engines.seed means nothing with run = \"threaded\": allowed are run, threads",
+            ],
+        ),
+        (
+            "machine = \"trn2\"\n[engines]\nthreads = 3\nrun = \"inline\"",
+            &[
+                "line 2: engines.threads means nothing with run = \"inline\": allowed are run, timing, order_seed",
+            ],
+        ),
+        (
+            "machine = \"trn2\"\n[engines]\nrun = \"threaded\"\n\nthreads = 257",
+            &["line 5: threads is 257: 1 to 256 are allowed"],
+        ),
+        (
+            "machine = \"trn2\"\n[engines]\nrun = \"virtual\"\n\nseed = \"x\"",
+            &["line 5", "expected a whole number, 0 to 2^64 - 1"],
         ),
         (
             "machine = \"trn2\"\n[engines]\nrun = \"threaded\"\nthreads = 0",
-            &["line", "`0`", "1 to 4294967295"],
+            &["line 4: threads is 0: 1 to 256 are allowed"],
         ),
         (
             "machine = \"trn2\"\n[engines]\nseed = 1",
