@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use glia_abi::event::{NoSink, Sink};
 use glia_abi::fault::FaultPlan;
+use glia_abi::handle::Pid;
 use glia_runtime::RuntimeError;
 use glia_runtime::dml::UsageTable;
 
@@ -78,6 +79,8 @@ pub struct Played {
     pub peaks: Vec<Peak>,
     /// Processes that run at the end.
     pub processes: Vec<String>,
+    /// Their numbers, by which reports name them, in the same order.
+    pub pids: Vec<Pid>,
     /// Models that are loaded at the end, by what the workload calls them.
     pub models: Vec<LoadedModel>,
     /// What each process that runs at the end has, by the counters that sysfs shows.

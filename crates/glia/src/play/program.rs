@@ -66,6 +66,11 @@ impl Program {
         })
     }
 
+    /// Its number, by which reports name it.
+    pub(super) fn pid(&self) -> Pid {
+        self.process.pid()
+    }
+
     /// A buffer of its own memory.
     pub(super) fn buffer(&self, size_bytes: u64) -> Result<Arc<dyn UserBuffer>, RuntimeError> {
         let buffer = self.process.buffer(size_bytes);

@@ -43,6 +43,8 @@ pub struct RunReport {
     pub peaks: Option<Vec<PeakReport>>,
     /// Processes that run at the end.
     pub processes: Option<Vec<String>>,
+    /// Their numbers, by which reports name them, in the same order.
+    pub pids: Option<Vec<u32>>,
     /// Models that are loaded at the end.
     pub models: Option<Vec<ModelReport>>,
     /// What each process has, by the counters that sysfs shows.
@@ -267,6 +269,7 @@ impl RunReport {
             devices: Some(played.tables.iter().map(DeviceReport::new).collect()),
             peaks: Some(played.peaks.iter().map(PeakReport::new).collect()),
             processes: Some(played.processes.clone()),
+            pids: Some(played.pids.iter().map(|pid| pid.get()).collect()),
             models: Some(played.models.iter().map(ModelReport::new).collect()),
             metrics: Some(played.metrics.iter().flat_map(counters).collect()),
             warnings: Some(
@@ -298,6 +301,7 @@ impl RunReport {
             devices: None,
             peaks: None,
             processes: None,
+            pids: None,
             models: None,
             metrics: None,
             warnings: None,

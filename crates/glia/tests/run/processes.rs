@@ -1,6 +1,6 @@
 //! Several processes in one workload.
 
-use super::{error, json};
+use super::{error, json, run};
 
 const START: &str = r#"{"op":"start","id":"trainer"}"#;
 const OF_TRAINER: &str =
@@ -21,6 +21,7 @@ fn each_process_has_its_memory_and_all_share_the_device() {
     assert_eq!(code, 0, "{run}");
     assert_eq!(run["bytes"]["verified"], 3 << 20);
     assert_eq!(run["processes"], serde_json::json!(["main", "trainer"]));
+    assert_eq!(run["pids"], serde_json::json!([1000, 1001]));
     let hbm = &run["devices"][0]["hbms"][0];
     assert_eq!(hbm["present_bytes"], 3 << 20);
     let cores = hbm["cores"].as_array().unwrap();
@@ -29,6 +30,17 @@ fn each_process_has_its_memory_and_all_share_the_device() {
         .map(|core| core["total_bytes"].as_u64())
         .collect();
     assert_eq!(totals, [Some(1 << 20), Some(2 << 20)]);
+}
+
+#[test]
+fn the_summary_says_which_process_has_which_pid_if_there_are_several() {
+    let told = |lines: &str| run(&["-"], &format!("{{\"workload\":1}}\n{lines}\n")).stdout;
+    let two = told(&format!("{START}\n{OF_TRAINER}"));
+    let wanted =
+        "\n  running: \"main\" pid 1000, \"trainer\" pid 1001; the tables that follow are of all";
+    assert!(two.contains(wanted), "{two}");
+    let one = told(r#"{"op":"alloc","id":"a","size":"1MiB"}"#);
+    assert!(!one.contains("running"), "{one}");
 }
 
 #[test]

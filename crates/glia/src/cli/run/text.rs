@@ -58,6 +58,7 @@ pub(super) fn write_run(
     }
     write_faults(out, &played.faults)?;
     write_warnings(out, &played.warnings)?;
+    write_processes(out, played)?;
     for table in &played.tables {
         // A machine can have hundreds of banks; those that hold nothing say nothing.
         let mut table = table.clone();
@@ -83,6 +84,19 @@ pub(super) fn write_run(
         writeln!(out, "{what}")?;
     }
     Ok(())
+}
+
+/// Which process has which number, where reports have something to tell apart. They count one process,
+/// the tables all.
+fn write_processes(out: &mut impl Write, played: &Played) -> io::Result<()> {
+    if played.processes.len() < 2 {
+        return Ok(());
+    }
+    let both = played.processes.iter().zip(&played.pids);
+    let each = both.map(|(name, pid)| format!("\"{}\" pid {}", printable(name), pid.get()));
+    let each: Vec<_> = each.collect();
+    let what = "the tables that follow are of all of them, a report of an allocation is of its own process";
+    writeln!(out, "  running: {}; {what}", each.join(", "))
 }
 
 /// What the runtime had to say about operations that succeeded.

@@ -131,13 +131,14 @@ impl Player<'_> {
         });
         let lines = ordered.chain(self.mended.iter().cloned());
         let faults = self.laid.iter().flat_map(Laid::told).chain(lines);
-        let programs = self.programs.iter();
+        let (programs, same) = (self.programs.iter(), self.programs.iter());
         Played {
             machine: header.machine.clone(),
             counts: self.counts(),
             tables: tables.collect(),
             peaks: self.store.peaks.told(self.store.storages()),
             processes: programs.map(|(_, it)| it.name.to_string()).collect(),
+            pids: same.map(|(_, it)| it.pid()).collect(),
             models: self.loaded_models().collect(),
             metrics: self.metrics().collect(),
             warnings: self.warnings.clone(),
