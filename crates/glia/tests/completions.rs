@@ -60,6 +60,27 @@ fn every_command_has_its_manual_page() {
         assert!(page.contains(&format!("glia {command}")), "{page}");
     }
     assert!(pages.join("glia.1").exists());
+    // A page that another one refers to is there.
+    let files = fs::read_dir(&pages).unwrap();
+    let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    let mut referred = 0;
+    for file in &files {
+        let page = fs::read_to_string(file).unwrap().replace('\\', "");
+        let words = page
+            .split_whitespace()
+            .filter_map(|word| word.split_once("(1)"));
+        for name in words
+            .map(|(name, _)| name)
+            .filter(|name| name.starts_with("glia-"))
+        {
+            referred += 1;
+            assert!(pages.join(format!("{name}.1")).exists(), "{file:?}: {name}");
+        }
+    }
+    // Each but the first is referred to once.
+    assert_eq!(referred, files.len() - 1);
+    let bench = fs::read_to_string(pages.join("glia-bench-pool.1")).unwrap();
+    assert!(bench.contains("glia bench pool"), "{bench}");
     // Examples keep their lines, and what roff would take for a minus is none.
     let run = fs::read_to_string(pages.join("glia-run.1")).unwrap();
     assert!(run.contains(".SH \"EXAMPLES\"\n.nf\nglia run "), "{run}");

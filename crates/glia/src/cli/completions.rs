@@ -45,7 +45,7 @@ Examples:
   glia man | man -l -                         read it
   glia man --out ~/.local/share/man/man1      then: man glia, man glia-run, ...")]
 pub(crate) struct Man {
-    /// Write glia.1, and glia-COMMAND.1 for each command, into this directory
+    /// Write glia.1, and glia-COMMAND.1 for each command and those below it, into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -54,16 +54,13 @@ impl Man {
     pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
         let command = Cli::command();
         match &self.out {
-            None => io::stdout().lock().write_all(&page(command)?)?,
+            None => {
+                let first = page(command.disable_help_subcommand(true))?;
+                io::stdout().lock().write_all(&first)?;
+            }
             Some(directory) => {
                 fs::create_dir_all(directory).with_context(|| named(directory))?;
-                let commands = command.get_subcommands().map(|sub| {
-                    let name = format!("{NAME}-{}", sub.get_name());
-                    let spoken = format!("{NAME} {}", sub.get_name());
-                    let sub = sub.clone().display_name(&name).bin_name(spoken);
-                    (name, sub)
-                });
-                for (name, command) in commands.chain([(NAME.to_owned(), command.clone())]) {
+                for (name, command) in pages(NAME.to_owned(), NAME.to_owned(), &command) {
                     let file = directory.join(format!("{name}.1"));
                     fs::write(&file, page(command)?).with_context(|| named(&file))?;
                 }
@@ -71,6 +68,19 @@ impl Man {
         }
         Ok(Outcome::AsHoped)
     }
+}
+
+/// A command and all below it, each with the name of its page, which those above it refer to. The `help`
+/// that every command with others below it has is none of its own.
+fn pages(name: String, spoken: String, command: &clap::Command) -> Vec<(String, clap::Command)> {
+    let below = command.get_subcommands().flat_map(|sub| {
+        let last = sub.get_name();
+        pages(format!("{name}-{last}"), format!("{spoken} {last}"), sub)
+    });
+    let below: Vec<_> = below.collect();
+    let command = command.clone().display_name(&name).bin_name(spoken);
+    let first = (name, command.disable_help_subcommand(true));
+    [first].into_iter().chain(below).collect()
 }
 
 /// A manual page, in roff. What stands behind the options of a help text has sections of its own, and
