@@ -19,7 +19,7 @@ mod reader;
 mod tree;
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ use glia_abi::arch::Arch;
 use glia_abi::fault::{FaultPlan, FaultRule, RuleId};
 use glia_abi::handle::QUEUES_PER_ENGINE;
 use serde::Serialize;
+
+use crate::unpack::begins_packed;
 
 pub use error::{FaultsError, Place, Refusal};
 pub(crate) use error::{meant, nearest};
@@ -114,14 +116,20 @@ impl PlanFile {
             place: Place::default(),
             why,
         };
-        let mut text = String::new();
+        let mut bytes = Vec::new();
         File::open(path)
-            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
             .map_err(|error| unusable(error.into()))?;
-        if text.len() as u64 > FILE_BYTES_MAX {
+        if bytes.len() as u64 > FILE_BYTES_MAX {
             let limit_bytes = FILE_BYTES_MAX;
             return Err(unusable(Refusal::TooLong { limit_bytes }));
         }
+        if begins_packed(&bytes) {
+            return Err(unusable(Refusal::Packed));
+        }
+        let text = String::from_utf8(bytes);
+        let text = text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+        let text = text.map_err(|error| unusable(error.into()))?;
         let plan = Self::parse(Format::of(path, &text), &text)?;
         Ok(Self {
             path: Some(path.to_owned()),

@@ -32,12 +32,17 @@ pub fn unpacked<R: Read>(file: R) -> io::Result<Unpacked<R>> {
     file.by_ref()
         .take(GZIP_MAGIC.len() as u64)
         .read_to_end(&mut magic)?;
-    let is_packed = magic == GZIP_MAGIC;
+    let is_packed = begins_packed(&magic);
     let whole = Cursor::new(magic).chain(file);
     Ok(Unpacked(match is_packed {
         true => Form::Gzip(Box::new(MultiGzDecoder::new(whole))),
         false => Form::Plain(whole),
     }))
+}
+
+/// Whether these first bytes are those of a packed file.
+pub(crate) fn begins_packed(bytes: &[u8]) -> bool {
+    bytes.starts_with(&GZIP_MAGIC)
 }
 
 impl<R: Read> Unpacked<R> {

@@ -51,6 +51,9 @@ pub enum Refusal {
         /// The most it can be.
         limit_bytes: u64,
     },
+    /// It is packed.
+    #[error("is packed with gzip: unpack it, only workloads and logs can be packed")]
+    Packed,
     /// It is neither TOML nor JSON.
     #[error("{0}")]
     Syntax(String),

@@ -25,6 +25,7 @@ use tables::{Engines, Host, Params, devices, is_default, table};
 
 use super::{MachineConfig, Model};
 use crate::faults::{BadSyntax, Format, unmarked};
+use crate::unpack::begins_packed;
 use crate::workload::{Engine, Object, Size, ranges};
 
 // LIMIT: a machine has some twenty keys.
@@ -42,6 +43,9 @@ pub enum MachineFileError {
         /// The most it may have.
         limit_bytes: u64,
     },
+    /// It is packed.
+    #[error("the file is packed with gzip: unpack it, only workloads and logs can be packed")]
+    Packed,
     /// It is neither TOML nor JSON, or has a key or a value that no machine has.
     #[error("{}{what}", at(*.line))]
     Syntax {
@@ -136,6 +140,9 @@ impl MachineFile {
         if bytes.len() as u64 > FILE_BYTES_MAX {
             let limit_bytes = FILE_BYTES_MAX;
             return Err(MachineFileError::TooLong { limit_bytes });
+        }
+        if begins_packed(&bytes) {
+            return Err(MachineFileError::Packed);
         }
         let text = String::from_utf8(bytes);
         let text = text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

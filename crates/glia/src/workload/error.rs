@@ -242,11 +242,7 @@ fn there(key: &str, count: u32, model: Model) -> String {
 /// What the parser says, without the line of its own count, which is always the first, and with the
 /// ranges of numbers in place of Rust's names for them.
 fn message(error: &serde_json::Error) -> String {
-    ranges(
-        &error
-            .to_string()
-            .replace(" at line 1 column ", " at column "),
-    )
+    ranges(&error.to_string().replace(" at line 1 column ", ", column "))
 }
 
 /// What a parser says, with the ranges of numbers in place of Rust's names for them.

@@ -33,7 +33,9 @@ pub enum SizeFault {
     #[error("units are B, KiB, MiB, GiB and TiB, of 1024 each")]
     Unit,
     /// It is in the middle of a byte.
-    #[error("that is no whole number of bytes: take a smaller unit")]
+    #[error(
+        "that is no whole number of bytes: take a smaller unit, or a fraction that halving gives, such as 1.25"
+    )]
     Fraction,
     /// It is 2^64 bytes or more.
     #[error("that is too large: sizes are below 2^64 bytes")]

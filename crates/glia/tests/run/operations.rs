@@ -251,7 +251,7 @@ fn what_cannot_be_meant_is_refused() {
         ),
         (
             &[r#"{"op":"alloc","id":"a","size":"1.98GiB"}"#],
-            "line 2: \"1.98GiB\" is no size: that is no whole number of bytes",
+            "line 2: \"1.98GiB\" is no size: that is no whole number of bytes: take a smaller unit, or a fraction that halving gives, such as 1.25, column",
         ),
         (
             &[r#"{"op":"alloc","id":"a","size":18446744073709551616}"#],

@@ -95,6 +95,21 @@ fn a_packed_workload_that_is_cut_or_damaged_is_told_with_the_line() {
 }
 
 #[test]
+fn a_packed_machine_or_plan_is_refused_as_what_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("packed.toml");
+    fs::write(&file, packed(b"machine = \"trn2\"\n")).unwrap();
+    let name = file.to_str().unwrap();
+    for (option, what) in [("--machine", "the file is"), ("--faults", "is")] {
+        let refused = super::run(&[option, name, "examples/first-tensor.jsonl"], "");
+        let wanted = format!(
+            "glia: {name}: {what} packed with gzip: unpack it, only workloads and logs can be packed\n"
+        );
+        assert_eq!((refused.code, refused.stderr), (2, wanted));
+    }
+}
+
+#[test]
 fn a_line_that_unpacks_to_more_than_a_line_can_be_is_refused() {
     // 64 MiB in 64 KiB: none of it is kept.
     let bomb = [
