@@ -1,5 +1,7 @@
 //! A request, and a bank that it is looked for in: is there room, why not, and what makes room.
 
+use std::ops::Range;
+
 use glia_abi::PAGE_SIZE_BYTES;
 use glia_abi::insight::{ChannelSnapshot, ChunkFacts, PoolSnapshot};
 
@@ -9,15 +11,15 @@ use super::evict::{self, Filling, Place};
 use super::gone::Without;
 use super::holes::{Align, Bank, Fit, Pool, PoolPart, granule_bytes};
 use super::scratchpad::Pages;
-use super::unload::{Found, Ties};
+use super::unload::{Found, Gone, Ties};
 use super::whole::{self, Freed};
 
-/// Chunks that are looked at in all searches with other models gone,
-const LOOKS_MAX: usize = 1 << 20;
+/// Chunks that are looked at in all searches with some models gone,
+const LOOKS_MAX: usize = 1 << 19;
 /// so many for each chunk in a search for pages or several blocks,
 const WHOLE_LOOKS: usize = 16;
-/// and searches that are made however many there are.
-const LOOKS_MIN: usize = 16;
+/// and searches that are made however long they take.
+const SEARCHES_MIN: usize = 4;
 /// Of so many chunks that can go, all sets are tried for blocks that differ.
 const CHUNKS_SURE_MAX: usize = 8;
 
@@ -256,21 +258,18 @@ impl<'a> Look<'a> {
         plain: impl Fn(&ChunkFacts) -> bool,
     ) -> Found {
         let is_of_bank = self.is_scratchpad_page || !self.whole.is_empty();
-        let chunks = self.bank.channel.chunks.len().max(1);
-        let looks_max = match is_of_bank {
-            true => LOOKS_MAX / WHOLE_LOOKS / (chunks + self.whole.len()),
-            false => LOOKS_MAX / chunks,
-        };
+        let whole_looks = (self.bank.channel.chunks.len() + self.whole.len()) * WHOLE_LOOKS;
+        let (mut looks, mut searches) = (0_usize, 0);
         // Where blocks differ and many chunks can go, a search that finds nothing may have missed it.
         let is_alike = self.whole.iter().all(|fit| *fit == self.fit);
         let mut can_go = self.bank.channel.chunks.iter().filter(|chunk| plain(chunk));
         let may_miss = !is_alike && can_go.nth(CHUNKS_SURE_MAX).is_some();
         let mut has_missed = false;
-        let mut found = ties.least(is_own, !is_of_bank, looks_max.max(LOOKS_MIN), |gone| {
-            let freed = match (is_of_bank, gone) {
+        let mut found = ties.least(is_own, !is_of_bank, |gone| {
+            let freed = match (is_of_bank, &gone.chunks[..]) {
                 (true, []) => self.least_of_bank(&self.bank, &plain),
-                (true, _) => {
-                    let left = Without::new(&self.bank, gone);
+                (true, chunks) => {
+                    let left = Without::new(&self.bank, chunks);
                     let freed = self.least_of_bank(&self.bank.of(&left.channel), &plain);
                     freed.map(|mut freed| {
                         freed.place.chunks = left.numbers(&freed.place.chunks);
@@ -279,14 +278,17 @@ impl<'a> Look<'a> {
                 }
                 (false, _) => {
                     let places = filled.iter();
-                    let places = places.filter_map(|filled| filled.least(self.fit, gone, &plain));
+                    let places = places
+                        .filter_map(|filled| filled.least(self.fit, gone, &plain, &mut looks));
                     let place = places.min_by_key(Place::cost);
                     let is_least = true;
                     place.map(|place| Freed { place, is_least })
                 }
             };
             has_missed |= may_miss && freed.is_none();
-            freed
+            looks += if is_of_bank { whole_looks } else { 0 };
+            searches += 1;
+            (freed, searches < SEARCHES_MIN || looks < LOOKS_MAX)
         });
         if let Some(freeing) = &mut found.freeing {
             freeing.is_least &= !has_missed;
@@ -306,24 +308,84 @@ impl<'a> Look<'a> {
 }
 
 impl Filled<'_> {
-    /// The best place in the pool, with some chunks gone.
-    fn least(&self, fit: Fit, gone: &[usize], may: impl Fn(&ChunkFacts) -> bool) -> Option<Place> {
+    /// The best place in the pool, with some chunks gone. Counts what it looks at.
+    fn least(
+        &self,
+        fit: Fit,
+        gone: &Gone,
+        may: impl Fn(&ChunkFacts) -> bool,
+        looks: &mut usize,
+    ) -> Option<Place> {
         let Self { pool, fillings } = self;
-        let mut place = match gone {
-            [] => evict::least(pool, fillings, fit, may)?,
-            _ => {
-                // Where one was is a hole.
-                let is_left = |filling: &&Filling| {
-                    let number = filling.chunk.map(|chunk| chunk + pool.chunks_before);
-                    number.is_none_or(|number| gone.binary_search(&number).is_err())
-                };
-                let left: Vec<Filling> = fillings.iter().filter(is_left).copied().collect();
-                evict::least(pool, &left, fit, may)?
+        let spans = self.near(fit, gone);
+        let places = spans.into_iter().filter_map(|span| {
+            let part = Pool {
+                start: span.start,
+                end: span.end,
+                ..*pool
+            };
+            let low = fillings.partition_point(|filling| filling.end <= span.start);
+            let high = fillings.partition_point(|filling| filling.start < span.end);
+            let there = fillings.get(low..high.max(low)).unwrap_or_default();
+            *looks += there.len();
+            match &gone.chunks[..] {
+                [] => evict::least(&part, there, fit, &may),
+                chunks => evict::least(&part, &without(pool, there, chunks), fit, &may),
             }
-        };
+        });
+        let mut place = places.min_by_key(Place::cost)?;
         for chunk in &mut place.chunks {
             *chunk += pool.chunks_before;
         }
         Some(place)
     }
+
+    /// The parts of the pool that have all places that count.
+    fn near(&self, fit: Fit, gone: &Gone) -> Vec<Range<u64>> {
+        let Self { pool, fillings } = self;
+        let Some(near) = &gone.near else {
+            return std::iter::once(pool.start..pool.end).collect();
+        };
+        let step_bytes = match fit.align {
+            Align::To(alignment) => alignment.get(),
+            Align::None | Align::Mask(_) => 0,
+        };
+        let before_bytes = fit.size_bytes.saturating_add(step_bytes);
+        let mut spans: Vec<Range<u64>> = Vec::new();
+        for chunk in near {
+            let number = chunk.checked_sub(pool.chunks_before);
+            let Some(chunk) = number.and_then(|number| pool.chunks.get(number)) else {
+                continue;
+            };
+            let (start, end) = pool.taken(chunk);
+            // A place begins at, or is aligned up from, the end of what lies before it.
+            let from = start.saturating_sub(before_bytes);
+            let first = fillings.partition_point(|filling| filling.end <= from);
+            let before = first.checked_sub(1).and_then(|before| fillings.get(before));
+            let from = before.map_or(pool.start, |before| before.end);
+            let to = end.saturating_add(fit.size_bytes).min(pool.end);
+            match spans.last_mut() {
+                Some(last) if from <= last.end => last.end = last.end.max(to),
+                _ => spans.push(from..to),
+            }
+        }
+        spans
+    }
+}
+
+/// What lies between the holes, with some chunks gone: where one was is a hole.
+fn without(pool: &Pool<'_>, fillings: &[Filling], gone: &[usize]) -> Vec<Filling> {
+    let mut left = Vec::with_capacity(fillings.len());
+    let mut gone = gone.iter().peekable();
+    for filling in fillings {
+        if let Some(chunk) = filling.chunk {
+            let number = chunk + pool.chunks_before;
+            while gone.next_if(|gone| **gone < number).is_some() {}
+            if gone.next_if(|gone| **gone == number).is_some() {
+                continue;
+            }
+        }
+        left.push(*filling);
+    }
+    left
 }

@@ -186,7 +186,7 @@ impl Ties {
 
     /// Whether a chunk goes back only as models are unloaded, as far as this can be searched.
     pub(super) fn has(&self, chunk: &ChunkFacts) -> bool {
-        !self.tied.is_empty() && self.tied.binary_search(&chunk.span.start()).is_ok()
+        is_scratchpad(chunk) && self.tied.binary_search(&chunk.span.start()).is_ok()
     }
 
     /// Whether a chunk goes back only as models are unloaded, or this is to be supposed.
@@ -222,21 +222,21 @@ impl Ties {
     }
 
     /// The least set. `search` finds the least of the chunks that no model holds, beside some that are
-    /// gone, by rising number; it is asked so often at the most. `is_one` tells that one place is looked
-    /// for, and nothing else is needed of what can be freed.
+    /// gone, and says whether it may be asked for more. `is_one` tells that one place is looked for, and
+    /// nothing else is needed of what can be freed.
     pub(super) fn least(
         &self,
         is_own: bool,
         is_one: bool,
-        looks_max: usize,
-        mut search: impl FnMut(&[usize]) -> Option<Freed>,
+        mut search: impl FnMut(&Gone) -> (Option<Freed>, bool),
     ) -> Found {
         let sources: Vec<&Source> = self.sources(is_own).collect();
         let mut tried = Tried {
             best: None,
             is_exact: true,
+            may_ask: true,
         };
-        tried.look(&sources, &[], &mut search);
+        tried.look(&sources, &[], true, &mut search);
         let limit = tried.best_cost();
         let mut is_complete = true;
         let steps = sources.iter().map(|source| {
@@ -248,7 +248,6 @@ impl Ties {
         // Each choice of steps comes up once: behind the one that has one step less in its last source.
         let mut next = BinaryHeap::new();
         next.push(Reverse(((0, 0), vec![0_usize; steps.len()], 0)));
-        let mut looks = 1;
         while let Some(Reverse((cost, picks, from))) = next.pop() {
             if tried.best_cost().is_some_and(|best| cost > best) {
                 break;
@@ -266,13 +265,12 @@ impl Ties {
             if picks.iter().all(|&pick| pick == 0) {
                 continue;
             }
-            if looks >= looks_max {
+            if !tried.may_ask {
                 is_complete = false;
                 break;
             }
-            looks += 1;
             let picked: Vec<&Step> = picked(&steps, &picks);
-            tried.look(&sources, &picked, &mut search);
+            tried.look(&sources, &picked, false, &mut search);
         }
         if tried.best.is_none() && !is_complete {
             tried.reduce(&sources, &steps, &mut search);
@@ -309,6 +307,17 @@ struct Tried {
     best: Option<Freeing>,
     /// Whether each search has found the least.
     is_exact: bool,
+    /// Whether there may be more searches.
+    may_ask: bool,
+}
+
+/// What is gone of the chunks of a channel, by rising place in its list.
+#[derive(Default)]
+pub(super) struct Gone {
+    pub(super) chunks: Vec<usize>,
+    /// A place that does not touch one of these needs less to be gone, and is found without that;
+    /// `None` where all places count.
+    pub(super) near: Option<Vec<usize>>,
 }
 
 impl Tried {
@@ -317,22 +326,32 @@ impl Tried {
         Some((best.place.bytes, best.place.chunks.len()))
     }
 
-    /// Tries one choice of steps; whether something helps then.
+    /// Tries one choice of steps, everywhere or where fewer steps would not do; whether something helps
+    /// then.
     fn look(
         &mut self,
         sources: &[&Source],
         steps: &[&Step],
-        search: &mut impl FnMut(&[usize]) -> Option<Freed>,
+        everywhere: bool,
+        search: &mut impl FnMut(&Gone) -> (Option<Freed>, bool),
     ) -> bool {
         let steps = || sources.iter().zip(steps);
         let gone = steps().flat_map(|(source, step)| source.chunks(step));
         let mut gone: Vec<usize> = gone.collect();
         gone.sort_unstable();
+        let held = steps().map(|(source, step)| source.held(step));
+        let held = held.filter(|held| !held.is_empty() && !everywhere);
+        let gone = Gone {
+            chunks: gone,
+            near: held.min_by_key(Vec::len),
+        };
         let cost = steps().fold((0, 0), |cost, (_, step)| plus(cost, step.cost));
+        let (freed, may_ask) = search(&gone);
+        self.may_ask &= may_ask;
         let Some(Freed {
             mut place,
             is_least,
-        }) = search(&gone)
+        }) = freed
         else {
             return false;
         };
@@ -340,7 +359,7 @@ impl Tried {
         let unloaded = steps().filter(|(source, _)| matches!(source, Source::Scratchpad { .. }));
         let unloaded = unloaded.map(|(_, step)| step.cost.1).sum();
         place.bytes = place.bytes.saturating_add(cost.0);
-        place.chunks.extend(gone);
+        place.chunks.extend(gone.chunks);
         place.chunks.sort_unstable();
         let best = self.best.as_ref().map(|best| best.place.cost());
         if best.is_none_or(|best| place.cost() < best) {
@@ -362,10 +381,10 @@ impl Tried {
         &mut self,
         sources: &[&Source],
         steps: &[Vec<Step>],
-        search: &mut impl FnMut(&[usize]) -> Option<Freed>,
+        search: &mut impl FnMut(&Gone) -> (Option<Freed>, bool),
     ) {
         let mut picks: Vec<usize> = steps.iter().map(|steps| steps.len() - 1).collect();
-        if !self.look(sources, &picked(steps, &picks), search) {
+        if !self.look(sources, &picked(steps, &picks), true, search) {
             return;
         }
         for source in 0..steps.len() {
@@ -373,7 +392,7 @@ impl Tried {
             while low < high {
                 let middle = low.midpoint(high);
                 picks[source] = middle;
-                match self.look(sources, &picked(steps, &picks), search) {
+                match self.look(sources, &picked(steps, &picks), true, search) {
                     true => high = middle,
                     false => low = middle + 1,
                 }

@@ -100,6 +100,21 @@ impl Source {
         }
     }
 
+    /// Of that, what no call frees by itself, by rising place.
+    pub(super) fn held(&self, step: &Step) -> Vec<usize> {
+        let mut held = match self {
+            Self::Others(_) => self.chunks(step),
+            Self::Scratchpad { pages, models, .. } => {
+                let models = step.models.iter().filter_map(|&model| models.get(model));
+                let private = models.flat_map(|model| &model.private).copied();
+                let pages = pages.iter().skip(step.pages_from).flatten();
+                private.chain(pages.map(|weight| weight.0)).collect()
+            }
+        };
+        held.sort_unstable();
+        held
+    }
+
     /// The models that a step unloads.
     pub(super) fn models(&self, step: &Step) -> Vec<ModelId> {
         match self {
