@@ -98,7 +98,7 @@ pub struct Opening {
     /// Where the request would then fit; of several blocks, the first. (The driver may choose a lower
     /// place for a block alone, if freeing joins holes there.)
     pub at: BusAddr,
-    /// Whether no set of fewer bytes helps. Where blocks that differ have to be had together and many
+    /// Whether no set of fewer bytes helps. Where blocks of many kinds have to be had together and many
     /// could be freed, or very many that are alike, that is not known; then nothing large of the set
     /// is spare. Nor is it where there are very many sets of models to unload, or where scratchpad
     /// memory of another process is in the set: what goes with that is not known here.

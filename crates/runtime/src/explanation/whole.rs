@@ -3,24 +3,29 @@
 //! The driver is asked for one after the other, and each goes to the lowest place that has room. So
 //! whether there is room for all is found by doing what the driver would do, on a copy of the holes.
 //!
-//! What to free is exact where the blocks are alike, as pages are ([`runs`]).
-//!
-//! Where blocks differ, the first fit may put a small one where a large one was to go, and there is
-//! no such order in it. All sets are tried where few chunks can be freed. Else chunks are freed for
-//! one block after the other, and those that turn out to be spare are taken out again, the largest
-//! first: what is left is enough, but another set may be smaller.
+//! What to free is exact where the blocks are alike, as pages are ([`runs`]). Where blocks differ, the
+//! first fit may put a small one where a large one was to go, and there is no such order in it. All
+//! sets are tried where few chunks can be freed. Where more can, but blocks are of few kinds, sets are
+//! looked at from the cheapest on that may be enough ([`search`]). Where that takes too long, chunks
+//! are freed for one block after the other, and those that turn out to be spare are taken out again,
+//! the largest first: what is left is enough, but another set may be smaller.
 
+mod amounts;
 mod room;
 mod runs;
+mod search;
 mod tree;
 
 use glia_abi::insight::ChunkFacts;
 
 use self::room::Room;
-use self::runs::Runs;
+use self::runs::{Cost, Runs};
+use self::search::Found;
 use super::evict::Place;
 use super::holes::{Bank, Fit};
 
+/// Looks at runs of blocks that are alike.
+const RUN_LOOKS_MAX: usize = 1 << 24;
 /// All sets of so many chunks are tried.
 const CHUNKS_TRIED_MAX: usize = 12;
 /// Turns of the search among blocks that differ, and chunks that are then tried to be spare;
@@ -55,33 +60,48 @@ pub(super) fn least(
     fits: &[Fit],
     may: impl Fn(&ChunkFacts) -> bool,
 ) -> Option<Freed> {
-    let first = *fits.first()?;
-    let alike = match fits.iter().all(|fit| *fit == first) {
-        true => Runs::new(bank, first, fits.len(), &may),
+    let first = fits.first()?;
+    let alike = match fits.iter().all(|fit| fit == first) {
+        true => Runs::new(bank, fits, &[], RUN_LOOKS_MAX, &may),
         false => None,
     };
     let can_go = candidates(bank, &may);
     let (is_freed, is_least) = match alike {
-        Some(runs) => (marks(bank, runs.least(fits.len())?), true),
+        Some(runs) => (marks(bank, runs.least()?), true),
         None if can_go.len() <= tried_max(bank, fits) => (of_few(bank, fits, &can_go)?, true),
-        None => {
-            let all = || marks(bank, can_go.iter().map(|&(number, _)| number));
-            let is_freed = one_by_one(bank, fits, &may).unwrap_or_else(all);
-            place_of_first(bank, fits, &is_freed)?;
-            (without_spare(bank, fits, is_freed), false)
-        }
+        None => match search::least(bank, fits, &can_go, &may) {
+            Found::Least(is_freed) => (is_freed, true),
+            Found::Nothing => return None,
+            Found::AtLeast(least) => {
+                let all = || marks(bank, can_go.iter().map(|&(number, _)| number));
+                let is_freed = one_by_one(bank, fits, &may).unwrap_or_else(all);
+                place_of_first(bank, fits, &is_freed)?;
+                let is_freed = without_spare(bank, fits, is_freed);
+                let is_least = cost(bank, &is_freed) <= least;
+                (is_freed, is_least)
+            }
+        },
     };
     let at = place_of_first(bank, fits, &is_freed)?;
-    let chunks = bank.channel.chunks.iter().zip(&is_freed).enumerate();
-    let freed = chunks.filter(|(_, (_, is_freed))| **is_freed);
-    let bytes = freed.clone().map(|(_, (chunk, _))| chunk.span.size_bytes());
+    let (bytes, _) = cost(bank, &is_freed);
+    let chunks = is_freed.into_iter().enumerate();
+    let chunks = chunks.filter(|(_, is_freed)| *is_freed);
     Some(Freed {
         place: Place {
             at,
-            bytes: bytes.fold(0, u64::saturating_add),
-            chunks: freed.map(|(number, _)| number).collect(),
+            bytes,
+            chunks: chunks.map(|(number, _)| number).collect(),
         },
         is_least,
+    })
+}
+
+/// What it costs to free some chunks.
+fn cost(bank: &Bank<'_>, is_freed: &[bool]) -> Cost {
+    let chunks = bank.channel.chunks.iter().zip(is_freed);
+    let freed = chunks.filter(|(_, is_freed)| **is_freed);
+    freed.fold((0, 0), |(bytes, count): Cost, (chunk, _)| {
+        (bytes.saturating_add(chunk.span.size_bytes()), count + 1)
     })
 }
 
@@ -100,8 +120,10 @@ fn mark(is_freed: &mut [bool], chunks: impl IntoIterator<Item = usize>, to: bool
     }
 }
 
-/// The chunks that may be freed, with their bytes.
-fn candidates(bank: &Bank<'_>, may: impl Fn(&ChunkFacts) -> bool) -> Vec<(usize, u64)> {
+/// A chunk that may be freed, by its place in the channel's list, with its bytes.
+type Candidate = (usize, u64);
+
+fn candidates(bank: &Bank<'_>, may: impl Fn(&ChunkFacts) -> bool) -> Vec<Candidate> {
     let chunks = bank.channel.chunks.iter().enumerate();
     let chunks = chunks.filter(|(_, chunk)| may(chunk));
     chunks
@@ -110,7 +132,7 @@ fn candidates(bank: &Bank<'_>, may: impl Fn(&ChunkFacts) -> bool) -> Vec<(usize,
 }
 
 /// The least of all sets of these chunks; `None` if none helps.
-fn of_few(bank: &Bank<'_>, fits: &[Fit], can_go: &[(usize, u64)]) -> Option<Vec<bool>> {
+fn of_few(bank: &Bank<'_>, fits: &[Fit], can_go: &[Candidate]) -> Option<Vec<bool>> {
     let sets = (0..1_u32 << can_go.len()).map(|set| {
         let picked = can_go.iter().enumerate();
         let picked = picked.filter(|(bit, _)| set >> bit & 1 == 1);
@@ -159,27 +181,37 @@ fn one_by_one(
     None
 }
 
-/// Leaves out what is not needed, largest first: of what cannot be left out as a whole, each half.
+/// Leaves out what is not needed, as long as there is something.
 fn without_spare(bank: &Bank<'_>, fits: &[Fit], mut is_freed: Vec<bool>) -> Vec<bool> {
+    let mut turns_left = turns(bank, fits).clamp(16, TURNS_MAX);
+    // LIMIT: each turn leaves something out.
+    while leave_out(bank, fits, &mut is_freed, &mut turns_left) {}
+    is_freed
+}
+
+/// Leaves out what is not needed, largest first: of what cannot be left out as a whole, each half.
+/// Whether that was anything.
+fn leave_out(bank: &Bank<'_>, fits: &[Fit], is_freed: &mut [bool], turns_left: &mut usize) -> bool {
     let mut chunks = candidates(bank, |_| true);
     chunks.retain(|(number, _)| is_freed.get(*number) == Some(&true));
     chunks.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
     let mut parts = vec![chunks.as_slice()];
-    let mut left = turns(bank, fits).clamp(16, TURNS_MAX);
-    while let Some(part) = parts.pop()
-        && left > 0
+    let mut is_less = false;
+    while let Some(part) = parts.pop().filter(|part| !part.is_empty())
+        && *turns_left > 0
     {
-        left -= 1;
+        *turns_left -= 1;
         let numbers = || part.iter().map(|&(number, _)| number);
-        mark(&mut is_freed, numbers(), false);
-        if place_of_first(bank, fits, &is_freed).is_some() {
+        mark(is_freed, numbers(), false);
+        if place_of_first(bank, fits, is_freed).is_some() {
+            is_less = true;
             continue;
         }
-        mark(&mut is_freed, numbers(), true);
+        mark(is_freed, numbers(), true);
         if part.len() > 1 {
             let (large, small) = part.split_at(part.len() / 2);
             parts.extend([small, large]);
         }
     }
-    is_freed
+    is_less
 }

@@ -131,8 +131,17 @@ fn is_freed(is_freed: &[bool], pool: &Pool<'_>, at: usize) -> bool {
     is_freed.get(pool.chunks_before + at) == Some(&true)
 }
 
+/// The chunks of a pool that are not freed, by their places in the pool's list.
+pub(super) fn left<'a>(
+    pool: &Pool<'a>,
+    freed: &[bool],
+) -> impl Iterator<Item = (usize, &'a ChunkFacts)> {
+    let chunks = pool.chunks.iter().enumerate();
+    chunks.filter(move |(at, _)| !is_freed(freed, pool, *at))
+}
+
 /// The holes of a pool, joined with what is freed beside them.
-fn holes(pool: &Pool<'_>, freed: &[bool]) -> Vec<Hole> {
+pub(super) fn holes(pool: &Pool<'_>, freed: &[bool]) -> Vec<Hole> {
     let chunks = pool.chunks.iter().enumerate();
     let chunks = chunks.filter(|(at, _)| is_freed(freed, pool, *at));
     let mut chunks = chunks.map(|(_, chunk)| pool.taken(chunk)).peekable();
