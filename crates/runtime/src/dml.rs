@@ -267,19 +267,12 @@ impl Dml {
 
     /// What a model on a core owns.
     pub(crate) fn model_report(&self, id: ModelId, core: CoreId) -> ModelReport {
-        let table = self.table();
-        let usage = table.core(core);
-        let models = usage.into_iter().flat_map(|core| &core.models);
-        let model = models.into_iter().find(|model| model.id == id);
+        let (core_present, model) = self.settled().ledger.model(id, core);
         ModelReport {
             device: self.device,
             core,
-            core_present: usage.map_or_else(UsageBytes::default, |core| core.present),
-            model: model.cloned().unwrap_or_else(|| ModelUsage {
-                id,
-                name: String::new(),
-                present: UsageBytes::default(),
-            }),
+            core_present,
+            model,
         }
     }
 

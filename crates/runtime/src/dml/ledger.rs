@@ -268,6 +268,19 @@ impl Ledger {
         })
     }
 
+    /// What is charged to a core, and what a model on it owns.
+    pub(super) fn model(&self, id: ModelId, core: CoreId) -> (UsageBytes, ModelUsage) {
+        let account = self.cores.get(core.index());
+        let model = self.models.get(&id).filter(|model| model.core == core);
+        let usage = ModelUsage {
+            id,
+            name: model.map(|model| model.name.clone()).unwrap_or_default(),
+            present: model.map(|model| model.present).unwrap_or_default(),
+        };
+        let present = account.map(CoreAccount::present).unwrap_or_default();
+        (present, usage)
+    }
+
     /// Who holds what, bank by bank.
     pub(super) fn table(&self, device: DeviceId) -> UsageTable {
         let banks = (0..).zip(&self.channels).map(|(number, balance)| {

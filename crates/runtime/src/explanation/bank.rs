@@ -14,7 +14,7 @@ use super::gone::Without;
 use super::holes::{Align, Pool, PoolPart, granule_bytes};
 use super::look::Look;
 use super::scratchpad::is_page;
-use super::unload::{Freeing, Ties};
+use super::unload::{Found, Freeing, Ties};
 use crate::dml::ModelId;
 
 /// What was asked for.
@@ -265,12 +265,19 @@ impl BankExplanation {
         let mut places = Places::default();
         let (mut is_never, mut most_blocks) = (false, None);
         if no_room.is_none() {
-            let all = look.least(&filled, &ties, false, plain);
             is_never = match look.page() {
-                Some(page) => all.freeing.is_none() && all.is_complete && page.is_judged(plain),
+                Some(_) => false,
                 None if !look.whole.is_empty() => look.is_never_whole(&filled, &everything),
                 None => most_bytes.is_some_and(|most_bytes| most_bytes < look.fit.size_bytes),
             };
+            // What can never be is not looked for.
+            let all = match is_never {
+                true => Found::default(),
+                false => look.least(&filled, &ties, false, plain),
+            };
+            if let Some(page) = look.page() {
+                is_never = all.freeing.is_none() && all.is_complete && page.is_judged(plain);
+            }
             if is_never {
                 let left = Without::marked(&look.bank, &everything);
                 most_blocks = look.most_blocks(&left);

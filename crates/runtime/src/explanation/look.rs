@@ -16,8 +16,6 @@ use super::whole::{self, Freed};
 
 /// Chunks that are looked at in all searches with some models gone,
 const LOOKS_MAX: usize = 1 << 19;
-/// so many for each chunk in a search for pages or several blocks,
-const WHOLE_LOOKS: usize = 16;
 /// and searches that are made however long they take.
 const SEARCHES_MIN: usize = 4;
 /// Of so many chunks that can go, all sets are tried for blocks that differ.
@@ -258,7 +256,11 @@ impl<'a> Look<'a> {
         plain: impl Fn(&ChunkFacts) -> bool,
     ) -> Found {
         let is_of_bank = self.is_scratchpad_page || !self.whole.is_empty();
-        let whole_looks = (self.bank.channel.chunks.len() + self.whole.len()) * WHOLE_LOOKS;
+        let can_go = self.bank.channel.chunks.iter().filter(|chunk| plain(chunk));
+        let whole_looks = match self.page() {
+            Some(_) => self.bank.channel.chunks.len(),
+            None => whole::looks(&self.bank, &self.whole, can_go.count()),
+        };
         let (mut looks, mut searches) = (0_usize, 0);
         // Where blocks differ and many chunks can go, a search that finds nothing may have missed it.
         let is_alike = self.whole.iter().all(|fit| *fit == self.fit);

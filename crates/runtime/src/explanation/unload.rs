@@ -72,6 +72,7 @@ pub(super) struct Freeing {
 }
 
 /// What came of a search.
+#[derive(Default)]
 pub(super) struct Found {
     /// `None` if nothing helps of what was tried.
     pub(super) freeing: Option<Freeing>,

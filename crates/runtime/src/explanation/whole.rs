@@ -26,6 +26,8 @@ use super::holes::{Bank, Fit};
 
 /// Looks at runs of blocks that are alike.
 const RUN_LOOKS_MAX: usize = 1 << 24;
+/// Looks at each chunk that this takes, about.
+const RUN_LOOKS: usize = 16;
 /// All sets of so many chunks are tried.
 const CHUNKS_TRIED_MAX: usize = 12;
 /// Turns of the search among blocks that differ, and chunks that are then tried to be spare;
@@ -94,6 +96,19 @@ pub(super) fn least(
         },
         is_least,
     })
+}
+
+/// How many looks at chunks and blocks a search for all blocks takes at the most, about, where so many
+/// chunks can go.
+pub(super) fn looks(bank: &Bank<'_>, fits: &[Fit], can_go: usize) -> usize {
+    let each = bank.channel.chunks.len() + fits.len();
+    if fits.iter().all(|fit| Some(fit) == fits.first()) {
+        return each * RUN_LOOKS;
+    }
+    match can_go <= tried_max(bank, fits) {
+        true => each << can_go,
+        false => search::LOOKS_MAX,
+    }
 }
 
 /// What it costs to free some chunks.

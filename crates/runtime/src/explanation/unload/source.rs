@@ -140,10 +140,11 @@ fn steps_of_models(
     let is_cheap = |model: &Loaded| limit.is_none_or(|limit| cost(model) <= limit);
     let numbered = || models.iter().enumerate();
     let levels: BTreeSet<usize> = models.iter().map(|model| model.pages).chain([0]).collect();
+    let (levels, is_all_levels) = some_of(levels, STEP_LOOKS_MAX / models.len().max(1));
     let private = numbered().filter(|(_, model)| !model.private.is_empty() && model.may_go);
     let private: Vec<(usize, &Loaded)> = private.filter(|(_, model)| is_cheap(model)).collect();
     let sets_max = STEP_LOOKS_MAX / (levels.len() * models.len().max(1));
-    let (sets, is_all) = sets_of_models(&private, sets_max, is_one);
+    let (sets, is_all_sets) = sets_of_models(&private, sets_max, is_one);
     // Pages of nobody that is known stay where they are, and so do those before them.
     let needed = levels.last().copied().unwrap_or(0);
     let kept = match needed < pages.len() {
@@ -162,15 +163,14 @@ fn steps_of_models(
             continue;
         }
         for set in &sets {
-            let is_gone = |number: &usize| {
-                let is_above = models.get(*number).is_some_and(|one| one.pages > level);
-                is_above || set.contains(number)
-            };
-            let gone: Vec<usize> = (0..models.len()).filter(is_gone).collect();
+            let is_gone =
+                |(number, model): &(usize, &Loaded)| model.pages > level || set.contains(number);
+            let gone = numbered().filter(is_gone).map(|(number, _)| number);
+            let gone: Vec<usize> = gone.collect();
             if !seen.insert(gone.clone()) {
                 continue;
             }
-            let left = numbered().filter(|(number, _)| !gone.contains(number));
+            let left = numbered().filter(|model| !is_gone(model));
             let left_pages = left.map(|(_, model)| model.pages).max().unwrap_or(0);
             if left_pages < kept {
                 continue;
@@ -185,7 +185,19 @@ fn steps_of_models(
             });
         }
     }
-    (steps, is_all)
+    (steps, is_all_levels && is_all_sets)
+}
+
+/// At most so many numbers, but two in any case, with the least and the greatest; and whether they are
+/// all.
+fn some_of(numbers: BTreeSet<usize>, max: usize) -> (Vec<usize>, bool) {
+    let (count, max) = (numbers.len(), max.max(2));
+    if count <= max {
+        return (numbers.into_iter().collect(), true);
+    }
+    let numbers: Vec<usize> = numbers.into_iter().collect();
+    let picked = (0..max).filter_map(|place| numbers.get(place * (count - 1) / (max - 1)));
+    (picked.copied().collect(), false)
 }
 
 /// Sets of models with private blocks: all; or all that may be touched by one place, which are those of
@@ -209,17 +221,22 @@ fn sets_of_models(
     let mut blocks: Vec<(usize, usize)> = blocks.collect();
     blocks.sort_unstable();
     let all = private.iter().map(|&(number, _)| number).collect();
-    let mut sets = BTreeSet::from([BTreeSet::new(), all]);
+    let mut sets = vec![BTreeSet::new(), all];
     let is_all = blocks.len().saturating_mul(blocks.len()) / 2 <= sets_max;
     // LIMIT: single models, or as many runs as there may be sets.
     let run_max = if is_all { blocks.len() } else { 1 };
+    let mut more = BTreeSet::new();
     for first in 0..blocks.len() {
         let mut set = BTreeSet::new();
         for (_, model) in blocks.iter().skip(first).take(run_max) {
             if set.insert(*model) {
-                sets.insert(set.clone());
+                more.insert(set.clone());
             }
         }
+        if sets.len() + more.len() >= sets_max {
+            break;
+        }
     }
-    (sets.into_iter().collect(), is_all && is_one)
+    sets.extend(more);
+    (sets, is_all && is_one)
 }

@@ -18,7 +18,7 @@ use super::{Candidate, marks, place_of_first};
 use crate::explanation::holes::{Bank, Fit};
 
 /// Looks at runs, after which no further set is looked at.
-const LOOKS_MAX: usize = 1 << 22;
+pub(super) const LOOKS_MAX: usize = 1 << 22;
 /// As many of them as it takes to look at a chunk or block where all are placed.
 const PLACE_LOOKS: usize = 8;
 
