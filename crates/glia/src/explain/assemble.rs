@@ -364,7 +364,7 @@ impl<'f> Assembler<'f> {
             let mut report = Report::new(self.file, line, Family::N, kind);
             report.status = Some(status);
             report.thread = thread;
-            report.points_to = super::finding::findings(&report);
+            super::finding::judge(&mut report);
             self.tick += 1;
             self.done.insert((line, self.tick), Box::new(report));
             self.is_settled = false;

@@ -1,7 +1,7 @@
 //! What a report points to, said with the figures that say so.
 //!
 //! Nothing here guesses at a cause: each finding is a statement about the rows of one report. What
-//! a log does not hold (free blocks, other banks, owners of rings) is said by [`cannot_tell`].
+//! a report does not hold (free blocks, other banks, other processes) is said by [`not_reported`].
 
 use serde::Serialize;
 
@@ -14,12 +14,14 @@ const NOTABLE_PERCENT: u64 = 10;
 /// The share at which one category is the story, in percent.
 const DOMINANT_PERCENT: u64 = 80;
 /// Microcode takes some 96 MB of every core, from its first model on.
-const IDLE_CORE_BYTES: u64 = 128 << 20;
+pub(crate) const IDLE_CORE_BYTES: u64 = 128 << 20;
 /// Trn1 and Inf2: one HBM for each core. Trn2: one for two physical cores.
 const HBM_V2_BYTES: u64 = 16 << 30;
 const HBM_V3_BYTES: u64 = 24 << 30;
 /// Trn3.
 const HBM_V4_BYTES: u64 = 36 << 30;
+/// What the driver keeps of every HBM for the firmware. No report counts it.
+pub const FIRMWARE_BYTES: u64 = 16 << 20;
 /// The share that is nearly all, in percent.
 const NEARLY_ALL_PERCENT: u64 = 95;
 
@@ -35,11 +37,11 @@ pub enum FindingKind {
     Scratchpad,
     /// The profiler's buffers hold a large share.
     Profiler,
-    /// Another core of the same HBM holds next to nothing.
+    /// The process holds next to nothing on another core of the same device. Others may.
     IdleCore,
-    /// Another core of the same HBM holds a large share.
+    /// The process holds a large share on another core of the same device.
     Neighbour,
-    /// More was free than was asked for.
+    /// The report leaves more room than was asked for.
     MoreFree,
     /// The request was aligned, and may fail though enough bytes are free.
     Alignment,
@@ -58,9 +60,14 @@ pub struct Finding {
     pub text: String,
 }
 
+/// Says of a report, when all of it is read, what it points to and what it does not say.
+pub(super) fn judge(report: &mut Report) {
+    report.points_to = findings(report);
+    report.not_reported = not_reported(report);
+}
+
 /// What a report points to, the most telling first.
-#[must_use]
-pub fn findings(report: &Report) -> Vec<Finding> {
+fn findings(report: &Report) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |kind, text| found.push(Finding { kind, text });
     match report.kind {
@@ -98,22 +105,31 @@ pub fn findings(report: &Report) -> Vec<Finding> {
 
 /// Where the figures fit a machine of which the HBM had room for the request.
 fn more_free(report: &Report, row: &Row, add: &mut impl FnMut(FindingKind, String)) {
-    let (Some(asked), Some(total), Some((capacity, machine))) =
-        (report.asked_bytes, &row.total, capacity(report))
+    let (Some(asked), Some((_, machine)), Some((least, most))) =
+        (report.asked_bytes, capacity(report), free(report, row))
     else {
         return;
     };
-    let free = capacity.saturating_sub(total.bytes);
-    if free > asked {
+    if least > asked {
         add(
             FindingKind::MoreFree,
             format!(
-                "more was free than asked, {} if this is {machine}: in pieces, split over two \
-                 pools, or held by another core or process",
-                printed(free)
+                "the report leaves more room than was asked, {} if this is {machine}: it was in \
+                 pieces, split over two pools, or held by another core or process",
+                printed(most)
             ),
         );
     }
+}
+
+/// The least and the most that was free of an HBM if this report's process alone had memory there:
+/// the total of the row is printed to three decimals. `None` if the capacity is not known.
+#[must_use]
+pub fn free(report: &Report, row: &Row) -> Option<(u64, u64)> {
+    let (capacity, _) = capacity(report)?;
+    let (low, high) = row.total.as_ref()?.bounds();
+    let free = |used| (capacity - FIRMWARE_BYTES).saturating_sub(used);
+    Some((free(high), free(low)))
 }
 
 /// What the rings of a row hold; `None` if it says of none.
@@ -193,31 +209,40 @@ fn shares(report: &Report, row: &Row, add: &mut impl FnMut(FindingKind, String))
     }
 }
 
-/// What the other cores of the same HBM hold.
+/// What the process holds on the other cores of the device.
 fn cores(report: &Report, add: &mut impl FnMut(FindingKind, String)) {
     let others = report
         .rows
         .iter()
         .filter(|row| row.scope == Scope::Core && row.core.is_some() && row.core != report.core);
+    let mut rows = report.rows.iter();
+    let own = rows.find(|row| row.scope == Scope::Core && row.core == report.core);
+    let hbm = report.hbm.or_else(|| own?.hbm);
     for row in others {
         let (Some(core), Some(total)) = (row.core, &row.total) else {
             continue;
         };
-        let shares = report.hbm_cores.contains(&core) || row.hbm.is_some();
-        let place = if shares {
-            "on the same HBM"
+        let is_idle = total.bytes <= IDLE_CORE_BYTES;
+        let shares = report.hbm_cores.contains(&core) || row.hbm.is_some() && row.hbm == hbm;
+        let (place, moved) = if shares {
+            ("on the same HBM", "; a move there makes no room")
         } else {
-            "of the same device"
+            ("of the same device", "")
         };
-        let (kind, text) = if total.bytes <= IDLE_CORE_BYTES {
-            (FindingKind::IdleCore, "next to nothing")
+        let total = &total.text;
+        // A report counts one process: what it does not have there, another one may.
+        let (kind, text) = if is_idle {
+            (
+                FindingKind::IdleCore,
+                format!("this process holds only {total} on NC {core} {place}{moved}"),
+            )
         } else {
-            (FindingKind::Neighbour, "so it is not idle either")
+            (
+                FindingKind::Neighbour,
+                format!("NC {core} {place} holds {total}, so it is not idle either"),
+            )
         };
-        add(
-            kind,
-            format!("NC {core} {place} holds {}, {text}", total.text),
-        );
+        add(kind, text);
     }
 }
 
@@ -257,13 +282,13 @@ pub fn capacity(report: &Report) -> Option<(u64, &'static str)> {
     if row.scope == Scope::Device && !report.rows.iter().all(of_hbm) {
         return None;
     }
-    if used > HBM_V4_BYTES {
+    if used > HBM_V4_BYTES - FIRMWARE_BYTES {
         return None;
     }
-    if used > HBM_V3_BYTES {
+    if used > HBM_V3_BYTES - FIRMWARE_BYTES {
         return Some((HBM_V4_BYTES, "Trn3"));
     }
-    if used > HBM_V2_BYTES || report.hbm_cores.len() > 1 || report.core > Some(1) {
+    if used > HBM_V2_BYTES - FIRMWARE_BYTES || report.hbm_cores.len() > 1 || report.core > Some(1) {
         return Some((HBM_V3_BYTES, "Trn2"));
     }
     // A list is of older runtimes; a table of these machines has one core for each HBM.
@@ -282,9 +307,8 @@ fn has_one_core(report: &Report) -> bool {
     bank.hbm == core.core && bank.total == core.total
 }
 
-/// What the log lacks to say more.
-#[must_use]
-pub fn cannot_tell(report: &Report) -> Vec<&'static str> {
+/// What a report does not say.
+fn not_reported(report: &Report) -> Vec<&'static str> {
     let mut lacks = Vec::new();
     match report.kind {
         Kind::NotMemory => return vec!["whether memory had any part in it"],
@@ -304,6 +328,7 @@ pub fn cannot_tell(report: &Report) -> Vec<&'static str> {
         lacks.push("what held the memory");
     } else {
         lacks.push("the largest free block");
+        lacks.push("what other processes held");
         let cores = report.rows.iter().filter(|row| row.scope == Scope::Core);
         lacks.push(if cores.count() > 1 {
             "whether other HBMs were idle"

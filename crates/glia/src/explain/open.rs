@@ -275,7 +275,7 @@ impl Open {
         }
         name_models(&mut report);
         place(&mut report);
-        report.points_to = finding::findings(&report);
+        finding::judge(&mut report);
         Some(report)
     }
 }

@@ -241,6 +241,8 @@ pub struct Report {
     pub unread: Vec<Unread>,
     /// What the report points to.
     pub points_to: Vec<Finding>,
+    /// What the report does not say, and a cause may hang on.
+    pub not_reported: Vec<&'static str>,
 }
 
 impl Report {
@@ -272,6 +274,7 @@ impl Report {
             also_lines: Vec::new(),
             unread: Vec::new(),
             points_to: Vec::new(),
+            not_reported: Vec::new(),
         }
     }
 

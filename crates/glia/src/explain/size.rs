@@ -194,6 +194,35 @@ impl Size {
         let digits = self.text.bytes().filter(|&byte| byte != b',');
         digits.eq(printed.bytes())
     }
+
+    /// The fewest and the most bytes that print as this size.
+    #[must_use]
+    pub fn bounds(&self) -> (u64, u64) {
+        let near = [self.bytes, self.bytes.saturating_sub(1)];
+        let Some(inside) = near.into_iter().find(|&bytes| self.is_printed(bytes)) else {
+            return (self.bytes, self.bytes);
+        };
+        let reach = self.rounding_bytes() + 1;
+        let edge = |mut inside: u64, mut outside: u64| {
+            // Both ends are kept: one prints as the text, the other does not.
+            while inside.abs_diff(outside) > 1 {
+                let middle = inside.midpoint(outside);
+                if self.is_printed(middle) {
+                    inside = middle;
+                } else {
+                    outside = middle;
+                }
+            }
+            inside
+        };
+        let low = inside.saturating_sub(2 * reach);
+        let low = if self.is_printed(low) {
+            low
+        } else {
+            edge(inside, low)
+        };
+        (low, edge(inside, inside.saturating_add(2 * reach)))
+    }
 }
 
 /// What the runtime prints for `bytes`.

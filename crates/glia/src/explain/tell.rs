@@ -1,6 +1,6 @@
 //! A report in words, for a person whose job has just died.
 
-use super::finding::{cannot_tell, capacity, fullest, largest, percent, ring_bytes};
+use super::finding::{FIRMWARE_BYTES, capacity, free, fullest, largest, percent, ring_bytes};
 use super::report::{Kind, Report, Row, Scope};
 use super::size::{Size, printed};
 
@@ -47,9 +47,8 @@ pub fn paragraph(report: &Report) -> String {
     for finding in &report.points_to {
         line("points to", &finding.text);
     }
-    let lacks = cannot_tell(report);
-    if !lacks.is_empty() {
-        line("not in the log", &lacks.join(", "));
+    if !report.not_reported.is_empty() {
+        line("not reported", &report.not_reported.join(", "));
     }
     if !report.also_lines.is_empty() {
         let lines: Vec<_> = report.also_lines.iter().map(ToString::to_string).collect();
@@ -176,14 +175,16 @@ fn in_use(report: &Report, row: &Row) -> String {
         return "the log has no total".to_owned();
     };
     let mut text = format!("{}{}", total.text, of_row(row));
-    if let Some((capacity, machine)) = capacity(report).filter(|_| report.is_oom()) {
+    let of_hbm = capacity(report).zip(free(report, row));
+    if let Some(((capacity, machine), (_, most))) = of_hbm.filter(|_| report.is_oom()) {
         let tenths = percent(total.bytes.saturating_mul(10), capacity);
         text += &format!(
-            ", {}.{} % of the {} GiB of an HBM if this is {machine}; at most {} was free",
+            ", {}.{} % of the {} GiB of an HBM if this is {machine}; at most {} was free beside {} MiB of firmware",
             tenths / 10,
             tenths % 10,
             capacity >> 30,
-            printed(capacity - total.bytes.min(capacity))
+            printed(most),
+            FIRMWARE_BYTES >> 20
         );
     }
     let is_account = report.is_oom() && !row.categories.0.is_empty();

@@ -34,6 +34,7 @@ fn a_report_has_all_its_keys() {
     assert_eq!(report["kind"], "device_oom");
     assert_eq!(report["alignment_bytes"], Value::Null);
     let rows = report["rows"].as_array().unwrap();
+    assert_eq!(report["not_reported"][1], "what other processes held");
     assert_eq!(rows[0]["scope"], "hbm");
     assert_eq!(rows[1]["total"]["text"], "21.326GB");
     assert_eq!(rows[2]["categories"]["tensors"], Value::Null);
@@ -122,7 +123,8 @@ fn the_words_say_what_failed_where_and_who_holds_the_memory() {
         "(standard input):2: device memory ran out on ND 1, NC 0",
         "30.000MB, exactly 31457300 bytes, for dma rings, by thread 4100:7",
         "tensors 12.007GB",
-        "not in the log",
+        "at most 399.232MB\n                  was free beside 16 MiB of firmware",
+        "not reported    the largest free block, what other processes held",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -279,8 +279,20 @@ fn an_idle_core_of_the_same_hbm_is_pointed_to() {
         .find(|finding| finding.kind == FindingKind::IdleCore);
     assert_eq!(
         idle.unwrap().text,
-        "NC 5 on the same HBM holds 97.000MB, next to nothing"
+        "this process holds only 97.000MB on NC 5 on the same HBM; a move there makes no room"
     );
+}
+
+/// The other core's memory may be another process's, and no report counts that.
+#[test]
+fn what_other_processes_hold_is_not_reported() {
+    let found = report(sample().whole());
+    let unknown = [
+        "the largest free block",
+        "what other processes held",
+        "whether other HBMs were idle",
+    ];
+    assert_eq!(found.not_reported, unknown);
 }
 
 #[test]
@@ -349,6 +361,31 @@ fn a_table_of_one_core_is_of_an_hbm_of_16_gib() {
     assert_eq!(glia::explain::finding::capacity(&found), None);
 }
 
+/// The driver keeps 16 MiB of every HBM, and no report counts them.
+#[test]
+fn what_the_firmware_has_is_not_free() {
+    assert_eq!(
+        glia::explain::finding::FIRMWARE_BYTES,
+        glia_driver::memory::CARVEOUT_SIZE_BYTES
+    );
+    // 2.000GB are asked for. Of 13.990 GiB, 2.010 GiB are left, of which the firmware has some.
+    for (total, is_more) in [("13.990GB", false), ("13.980GB", true)] {
+        let found = one_core("13.900GB", total, "");
+        assert_eq!(kinds(&found).contains(&FindingKind::MoreFree), is_more);
+    }
+    // The most that prints as 2.010GB less the firmware's: the total has three decimals.
+    let words = glia::explain::tell::paragraph(&one_core("13.900GB", "13.990GB", ""));
+    let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("at most 1.995GB was free beside 16 MiB of firmware"),
+        "{words}"
+    );
+    // More than 15.984 GiB are not to be had of 16.
+    let found = one_core("15.000GB", "15.990GB", "");
+    let capacity = glia::explain::finding::capacity(&found);
+    assert_eq!(capacity, Some((24 << 30, "Trn2")));
+}
+
 #[test]
 fn more_that_was_free_than_asked_is_pointed_to() {
     let found = one_core("10.000GB", "12.001GB", "");
@@ -358,8 +395,8 @@ fn more_that_was_free_than_asked_is_pointed_to() {
         .find(|finding| finding.kind == FindingKind::MoreFree);
     assert_eq!(
         free.unwrap().text,
-        "more was free than asked, 3.999GB if this is Trn1 or Inf2: in pieces, split over two \
-         pools, or held by another core or process"
+        "the report leaves more room than was asked, 3.984GB if this is Trn1 or Inf2: it was in \
+         pieces, split over two pools, or held by another core or process"
     );
     assert!(
         found.points_to[0].text.ends_with(", most of it"),

@@ -204,36 +204,8 @@ impl State {
     }
 }
 
-/// The bytes that print as this size.
-fn interval(size: &Size) -> (u64, u64) {
-    let near = [size.bytes, size.bytes.saturating_sub(1)];
-    let Some(inside) = near.into_iter().find(|&bytes| size.is_printed(bytes)) else {
-        return (size.bytes, size.bytes);
-    };
-    let reach = size.rounding_bytes() + 1;
-    let edge = |mut inside: u64, mut outside: u64| {
-        // Both ends are kept: one prints as the text, the other does not.
-        while inside.abs_diff(outside) > 1 {
-            let middle = inside.midpoint(outside);
-            if size.is_printed(middle) {
-                inside = middle;
-            } else {
-                outside = middle;
-            }
-        }
-        inside
-    };
-    let low = inside.saturating_sub(2 * reach);
-    let low = if size.is_printed(low) {
-        low
-    } else {
-        edge(inside, low)
-    };
-    (low, edge(inside, inside.saturating_add(2 * reach)))
-}
-
 fn bounds(size: Option<&Size>, otherwise: (u64, u64)) -> (u64, u64) {
-    size.map_or(otherwise, interval)
+    size.map_or(otherwise, Size::bounds)
 }
 
 const ANY: (u64, u64) = (0, UNBOUNDED);
