@@ -57,11 +57,18 @@ pub fn compare(report: &Report, played: &Played) -> Comparison {
         cells: 0,
         differences: Vec::new(),
     });
-    request(report, played, &mut cells);
+    let oom = oom(played);
+    request(report, played, oom, &mut cells);
+    // A report counts the process that wrote it, and the tables of a run all that run.
+    let own = oom.filter(|_| report.kind == Kind::DeviceOom);
+    let own = own.map(|oom| &oom.table);
+    let others = played.tables.iter();
+    let others = others.filter(|table| own.is_none_or(|own| own.device != table.device));
+    let tables: Vec<&UsageTable> = own.into_iter().chain(others).collect();
     // Of a row that is cut, the others tell.
     let has_xt_cc = report.rows.iter().any(|row| row.categories.has(XT_CC));
     for (index, row) in report.rows.iter().enumerate() {
-        let ours = ours(report, index, &played.tables);
+        let ours = ours(report, index, &tables);
         let label = label(row);
         if let Some(total) = &row.total {
             let ours = ours.as_ref().map(|ours| ours.total(row.scope));
@@ -117,7 +124,15 @@ fn is_shown(log: &Size, bytes: u64) -> bool {
     log.is_printed(bytes) || (!is_runtimes && printed(log.bytes) == printed(bytes))
 }
 
-fn request(report: &Report, played: &Played, cells: &mut Cells) {
+/// What the run failed with, if that was want of device memory.
+fn oom(played: &Played) -> Option<&OomReport> {
+    match &played.failure.as_ref()?.found {
+        Found::Error(error) => RuntimeError::oom(error),
+        _ => None,
+    }
+}
+
+fn request(report: &Report, played: &Played, oom: Option<&OomReport>, cells: &mut Cells) {
     const ROW: &str = "request";
     let failed = played.failure.as_ref();
     if report.kind != Kind::DeviceOom {
@@ -125,10 +140,6 @@ fn request(report: &Report, played: &Played, cells: &mut Cells) {
         cells.text(ROW, "outcome", NO_FAILURE, &ours);
         return;
     }
-    let oom: Option<&OomReport> = match failed.map(|failure| &failure.found) {
-        Some(Found::Error(error)) => RuntimeError::oom(error),
-        _ => None,
-    };
     let Some(oom) = oom else {
         let ours = failed.map_or(NO_FAILURE.to_owned(), |failure| failure.found.to_string());
         cells.text(ROW, "outcome", "a failure for want of device memory", &ours);
@@ -225,7 +236,7 @@ fn bank_of(table: &UsageTable, hbm: u32) -> Option<&BankUsage> {
     banks.find(|bank| bank.channel.get() == hbm)
 }
 
-fn ours(report: &Report, index: usize, tables: &[UsageTable]) -> Option<Ours> {
+fn ours(report: &Report, index: usize, tables: &[&UsageTable]) -> Option<Ours> {
     let row = &report.rows[index];
     let device = row.device.or(report.device).unwrap_or(0);
     let table = tables.iter().find(|table| table.device.get() == device)?;

@@ -115,6 +115,35 @@ fn a_neighbour_of_which_the_log_is_silent_holds_the_rest() {
     rebuilt.is_equal(6);
 }
 
+/// No report counts other processes: a core on which its own holds nothing may be full of theirs.
+#[test]
+fn what_a_report_leaves_free_beside_an_empty_core_is_another_processs() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let workload = "{\"workload\":1}\n\
+         {\"op\":\"start\",\"id\":\"rank1\"}\n\
+         {\"op\":\"alloc\",\"id\":\"o\",\"size\":\"12GiB\",\"core\":0,\"process\":\"rank1\"}\n\
+         {\"op\":\"alloc\",\"id\":\"m\",\"size\":\"8GiB\",\"core\":1}\n\
+         {\"op\":\"alloc\",\"id\":\"k\",\"size\":\"4GiB\",\"core\":1}\n";
+    fs::write(path("two.jsonl"), workload).unwrap();
+    let mut glia = cargo_bin_cmd!("glia");
+    let ended = glia.arg("run").arg(path("two.jsonl")).output().unwrap();
+    let log = String::from_utf8(ended.stdout).unwrap();
+    // The report, without what the run says at its end of all processes.
+    let report = &log[log.find("Failed to allocate DEVICE memory").unwrap()..];
+    let rebuilt = rebuild(report, &[]);
+    assert!(
+        rebuilt
+            .assumed
+            .contains("another process holds 11.985GB on NC 0"),
+        "{}",
+        rebuilt.assumed
+    );
+    let run = rebuilt.is_equal(3 * 13 + 4);
+    let explanation = &run["failure"]["explanation"];
+    assert_ne!(explanation["cause"], "fragmentation", "{explanation}");
+}
+
 #[test]
 fn a_table_comes_out_with_its_models() {
     for has_xt_cc in [false, true] {

@@ -8,6 +8,7 @@ use super::CannotRebuild;
 use super::layout::{HOLES_MAX, Room, Step, Whole};
 use super::state::{Cell, Group, Owner, Place, State};
 use crate::explain::category::RINGS;
+use crate::explain::finding::IDLE_CORE_BYTES;
 use crate::explain::report::Report;
 use crate::explain::size::printed;
 use crate::machine::Model;
@@ -38,6 +39,8 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     core: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     neff: Option<u64>,
@@ -56,6 +59,9 @@ fn usage_name(usage: MemUsage) -> Option<String> {
 
 /// The id of the block that holds the main pool for a while.
 const PLUG: &str = "plug";
+
+/// The process that holds what the report's own does not.
+const OTHER: &str = "another process";
 
 /// The lines behind the first one.
 #[derive(Debug, Default)]
@@ -134,6 +140,24 @@ impl Lines {
             self.pieces(group, &cell, &pieces);
             return Ok(());
         }
+        // What the request would have to be left without.
+        let left = room.rounded(request).saturating_sub(room.rounded(1));
+        let held = free.saturating_sub(left);
+        // A process that uses a core has microcode there.
+        let core = group.empty_core.filter(|_| held >= IDLE_CORE_BYTES);
+        if let Some(core) = core {
+            let pieces = room.place(held).ok_or_else(no_room)?;
+            for (cell, pieces) in placed {
+                self.pieces(group, cell, &pieces);
+            }
+            assumed.push(format!(
+                "another process holds {} on NC {core}, which shares the HBM and where this one holds nothing: \
+                 a report counts its own process only, and with less the request would fit",
+                printed(held)
+            ));
+            self.other(group, core, &pieces);
+            return Ok(());
+        }
         let Some((&stock, others)) = cells.split_first() else {
             return Err(CannotRebuild::Empty {
                 free: printed(free),
@@ -166,7 +190,8 @@ impl Lines {
             ),
             _ => format!(
                 "{free} are free on the HBM, and {request} were asked for, so they are taken to be in pieces: \
-                 holes that are too small, left by blocks that were given back ({holes})"
+                 holes that are too small, left by blocks that were given back ({holes}); \
+                 other processes, which may have held them, are not in a report"
             ),
         });
         let mut fillers = Vec::new();
@@ -188,6 +213,26 @@ impl Lines {
             }
         }
         Ok(())
+    }
+
+    /// What another process holds.
+    fn other(&mut self, group: &Group, core: u32, pieces: &[u64]) {
+        self.push(&Line {
+            op: "start",
+            id: OTHER,
+            ..Line::default()
+        });
+        for (n, &bytes) in (1..).zip(pieces) {
+            self.push(&Line {
+                op: "alloc",
+                id: &format!("{OTHER} {n}"),
+                size: Some(bytes),
+                device: Some(group.device),
+                core: Some(core),
+                process: Some(OTHER),
+                ..Line::default()
+            });
+        }
     }
 
     /// Takes bytes that are given back.

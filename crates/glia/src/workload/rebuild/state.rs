@@ -33,6 +33,8 @@ pub(super) struct Group {
     pub(super) cells: Vec<Cell>,
     /// A core of this channel of which the report says nothing.
     pub(super) silent_core: Option<u32>,
+    /// One on which, as the report says, the process holds nothing. Another one may.
+    pub(super) empty_core: Option<u32>,
     models: Vec<(LoadedModel, u32)>,
 }
 
@@ -181,7 +183,7 @@ impl State {
                     let cores = of_channel(at).filter(|core| !bank.cores.contains_key(core));
                     cores.collect()
                 };
-                groups.extend(solve(device, rows, &neighbours, assumed)?);
+                groups.extend(solve(device, rows, failing.core, &neighbours, assumed)?);
             }
         }
         Ok(Self { groups })
@@ -409,11 +411,20 @@ fn network(rows: &Rows<'_>, columns: &[Column], how: Strictness) -> Option<(Flow
     Some((network.solve()?, sought))
 }
 
+/// A core, not the one that failed, of which the row says that the process holds nothing there.
+fn empty_core(bank: &Bank<'_>, failing_core: u32) -> Option<u32> {
+    let is_empty = |row: &Row| row.total.as_ref().is_some_and(|total| total.bytes == 0);
+    let mut cores = bank.cores.iter().filter(|&(&core, _)| core != failing_core);
+    let found = cores.find(|(_, (row, models))| models.is_empty() && row.is_some_and(is_empty));
+    found.map(|(&core, _)| core)
+}
+
 /// The bytes of all channels that have to come out together. `neighbours` are the cores of a
 /// channel that have no row.
 fn solve(
     device: u32,
     mut rows: Rows<'_>,
+    failing_core: u32,
     neighbours: &dyn Fn(u32, &Bank<'_>) -> Vec<u32>,
     assumed: &mut Vec<String>,
 ) -> Result<Vec<Group>, CannotRebuild> {
@@ -464,6 +475,7 @@ fn solve(
                 channel,
                 cells: Vec::new(),
                 silent_core: silent.get(&channel).copied().flatten(),
+                empty_core: empty_core(bank, failing_core),
                 models: models.collect(),
             };
             (channel, group)
