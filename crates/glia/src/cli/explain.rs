@@ -113,7 +113,7 @@ impl Explain {
             anyhow::bail!("--report {wanted}: the log has {count}");
         };
         let place = format!("{}:{}", printable(&report.file), report.line);
-        let rebuilt = match rebuild(report, number) {
+        let rebuilt = match rebuild(report, number, reports) {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 writeln!(err, "glia: {place}: cannot be rebuilt: {error}")?;

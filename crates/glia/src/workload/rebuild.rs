@@ -19,11 +19,13 @@ mod layout;
 mod lines;
 mod state;
 
+use std::collections::BTreeSet;
+
 use glia_abi::handle::CoreId;
 
 use self::layout::Room;
 use self::lines::{First, Lines, line};
-use self::state::{Group, Place, State};
+use self::state::{Group, Owner, Place, State};
 use super::WORKLOAD_FORMAT;
 use super::header::DEVICES_MAX;
 use crate::explain::report::{Kind, Report, Row, Scope};
@@ -128,11 +130,14 @@ pub enum CannotRebuild {
     },
 }
 
-/// Rebuilds a report, the `number`-th of its log.
+/// Rebuilds the report of a log that [`choose`] has found, the `number`-th from 1.
+///
+/// What other failures of the same process show of other HBMs is there as well: an HBM that the log
+/// shows as full must not look as if it had room.
 ///
 /// # Errors
 /// [`CannotRebuild`].
-pub fn rebuild(report: &Report, number: u64) -> Result<Rebuilt, CannotRebuild> {
+pub fn rebuild(report: &Report, number: u64, reports: &[Report]) -> Result<Rebuilt, CannotRebuild> {
     if matches!(report.kind, Kind::HostOom | Kind::NotMemory) {
         return Err(CannotRebuild::NotDevice);
     }
@@ -178,11 +183,42 @@ pub fn rebuild(report: &Report, number: u64) -> Result<Rebuilt, CannotRebuild> {
         let request = asked.filter(|_| is_failing(group));
         lines.group(group, model, request, &mut assumed)?;
     }
+    let mut devices: Vec<u32> = state.groups.iter().map(|group| group.device).collect();
+    if asked.is_some() {
+        let has = |group: &Group| (group.device, group.channel);
+        let mut known: BTreeSet<_> = state.groups.iter().map(has).collect();
+        // One report for each place: a log may have thousands.
+        let mut seen = known.clone();
+        // Those nearest in the log first.
+        let mut others: Vec<_> = (1..).zip(reports).collect();
+        others.sort_by_key(|(other, _)| number.abs_diff(*other));
+        for (other, found) in others {
+            let place = found.device.zip(found.core);
+            let place = place.filter(|_| other != number && is_beside(report, found, model));
+            let place = place.map(|(device, core)| {
+                let channel = model.arch().profile().default_channel(CoreId::new(core));
+                (device, channel.get())
+            });
+            if !place.is_some_and(|place| seen.insert(place)) {
+                continue;
+            }
+            for group in beside(found, model, &known) {
+                if lines.add(&group, model) {
+                    known.insert(has(&group));
+                    devices.push(group.device);
+                    assumed.push(format!(
+                        "ND {} HBM {} is as report {other} of the log, line {}, has it",
+                        group.device, group.channel, found.line
+                    ));
+                }
+            }
+        }
+        assumed.push("HBMs that no report of the log shows are empty".to_owned());
+    }
     if let Some(bytes) = asked {
         lines.request(report, failing, bytes, &mut assumed);
     }
-    let devices = state.groups.iter().map(|group| group.device);
-    let device = devices.max().unwrap_or(0);
+    let device = devices.into_iter().max().unwrap_or(0);
     if device >= DEVICES_MAX {
         return Err(CannotRebuild::NoDevice {
             device,
@@ -205,6 +241,33 @@ pub fn rebuild(report: &Report, number: u64) -> Result<Rebuilt, CannotRebuild> {
         text,
         assumed,
     })
+}
+
+/// Whether a report says what the same process held elsewhere about then, on a machine of this kind.
+fn is_beside(report: &Report, other: &Report, model: Model) -> bool {
+    let is_same = match (report.thread, other.thread) {
+        (Some(one), Some(other)) => one.pid == other.pid,
+        _ => true,
+    };
+    let is_placed = other.device.is_some_and(|device| device < DEVICES_MAX) && other.core.is_some();
+    other.kind == Kind::DeviceOom && is_placed && is_same && fits(other, model).is_ok()
+}
+
+/// What a report shows of HBMs that are not known. Its models have ids that others may have.
+fn beside(report: &Report, model: Model, known: &BTreeSet<(u32, u32)>) -> Vec<Group> {
+    let mut untold = Vec::new();
+    let place = failing(report, model, &mut untold);
+    let Ok(mut state) = State::new(report, model, place, &mut untold) else {
+        return Vec::new();
+    };
+    let is_new = |group: &Group| !known.contains(&(group.device, group.channel));
+    state
+        .groups
+        .retain(|group| is_new(group) && group.device < DEVICES_MAX);
+    for cell in state.groups.iter_mut().flat_map(|group| &mut group.cells) {
+        cell.owner = Owner::Core;
+    }
+    state.groups
 }
 
 /// The number, from 1, of the report to rebuild: `wanted`, or the first failure that says what held
@@ -257,34 +320,45 @@ fn failing(report: &Report, model: Model, assumed: &mut Vec<String>) -> Place {
 fn machine(report: &Report) -> Result<Model, CannotRebuild> {
     let mut most = 0;
     for model in Model::ALL {
-        let profile = model.arch().profile();
-        let channels = u32::try_from(profile.region_bases.len()).unwrap_or(u32::MAX);
-        let channel = |core: u32| profile.default_channel(CoreId::new(core)).get();
-        let rows = || report.rows.iter();
-        let cores = rows().filter_map(|row| row.core);
-        let has_cores = cores.chain(report.core).all(|core| core < profile.cores);
-        let hbms = rows().filter_map(|row| row.hbm);
-        let has_hbms = hbms.chain(report.hbm).all(|hbm| hbm < channels);
-        let mut shared = report.hbm_cores.iter().map(|&core| channel(core));
-        let first = shared.next();
-        let is_shared = shared.all(|channel| Some(channel) == first);
-        let is_there = |row: &Row| match (row.scope, row.hbm, row.core) {
-            (Scope::Core, Some(hbm), Some(core)) => channel(core) == hbm,
-            _ => true,
-        };
-        let free_bytes = Room::new(profile).free_bytes();
-        let totals = rows().filter(|row| row.scope != Scope::Neff);
-        let totals = totals.map(|row| {
-            let total = row.total.as_ref().map_or(0, |total| total.bytes);
-            total.max(row.categories.sum_bytes())
-        });
-        most = totals.max().unwrap_or(0);
-        let is_this = has_cores && has_hbms && is_shared && rows().all(is_there);
-        if is_this && most <= free_bytes {
-            return Ok(model);
+        match fits(report, model) {
+            Ok(()) => return Ok(model),
+            Err(bytes) => most = bytes,
         }
     }
     Err(CannotRebuild::NoMachine {
         total: printed(most),
     })
+}
+
+/// Whether a machine has the cores of the report and room for its totals; if not, the largest of
+/// these.
+fn fits(report: &Report, model: Model) -> Result<(), u64> {
+    let profile = model.arch().profile();
+    let channels = u32::try_from(profile.region_bases.len()).unwrap_or(u32::MAX);
+    let channel = |core: u32| profile.default_channel(CoreId::new(core)).get();
+    let rows = || report.rows.iter();
+    let cores = rows().filter_map(|row| row.core);
+    let has_cores = cores.chain(report.core).all(|core| core < profile.cores);
+    let hbms = rows().filter_map(|row| row.hbm);
+    let has_hbms = hbms.chain(report.hbm).all(|hbm| hbm < channels);
+    let mut shared = report.hbm_cores.iter().map(|&core| channel(core));
+    let first = shared.next();
+    let is_shared = shared.all(|channel| Some(channel) == first);
+    let is_there = |row: &Row| match (row.scope, row.hbm, row.core) {
+        (Scope::Core, Some(hbm), Some(core)) => channel(core) == hbm,
+        _ => true,
+    };
+    let free_bytes = Room::new(profile).free_bytes();
+    let totals = rows().filter(|row| row.scope != Scope::Neff);
+    let totals = totals.map(|row| {
+        let total = row.total.as_ref().map_or(0, |total| total.bytes);
+        total.max(row.categories.sum_bytes())
+    });
+    let most = totals.max().unwrap_or(0);
+    let is_this = has_cores && has_hbms && is_shared && rows().all(is_there);
+    if is_this && most <= free_bytes {
+        Ok(())
+    } else {
+        Err(most)
+    }
 }

@@ -706,7 +706,7 @@ fn rebuilt(text: &str, which: &str) -> (usize, u64) {
         if !matches!(report.kind, Kind::DeviceOom | Kind::Usage) || report.rows.is_empty() {
             continue;
         }
-        let rebuilt = rebuild(&report, number).unwrap();
+        let rebuilt = rebuild(&report, number, &[]).unwrap();
         let played = play(rebuilt.text.as_bytes()).unwrap();
         let compared = compare(&report, &played);
         assert_eq!(

@@ -211,6 +211,17 @@ fn each_report_of_a_log_can_be_rebuilt() {
     assert!(rebuilt.assumed.contains("report 2 of 2"));
     let run = rebuilt.is_equal(6);
     assert_eq!(run["failure"]["oom"]["asked_bytes"], 3 * GIB);
+    // The HBM of report 1 was as full, and must not look like a place to go to.
+    assert!(
+        rebuilt
+            .assumed
+            .contains("ND 0 HBM 0 is as report 1 of the log, line 2, has it"),
+        "{}",
+        rebuilt.assumed
+    );
+    let present = run["devices"][0]["hbms"][0]["present_bytes"].as_u64();
+    assert!(present.is_some_and(|bytes| bytes > 15 * GIB - MIB), "{run}");
+    assert_ne!(run["failure"]["explanation"]["cause"], "wrong_bank");
 }
 
 #[test]

@@ -215,6 +215,17 @@ impl Lines {
         Ok(())
     }
 
+    /// What lies on a channel of which no request is made; false, and nothing, if it has no room.
+    pub(super) fn add(&mut self, group: &Group, model: Model) -> bool {
+        let (length, ids) = (self.text.len(), self.ids);
+        let is_added = self.group(group, model, None, &mut Vec::new()).is_ok();
+        if !is_added {
+            self.text.truncate(length);
+            self.ids = ids;
+        }
+        is_added
+    }
+
     /// What another process holds.
     fn other(&mut self, group: &Group, core: u32, pieces: &[u64]) {
         self.push(&Line {
