@@ -47,6 +47,9 @@ pub const WORKLOAD_FORMAT: u64 = 1;
 /// How a recording begins, and no other workload: a key of its first line, which means nothing.
 pub const RECORDING_STARTS: &str = "{\"recorded\":1,\"workload\":";
 
+/// How a workload begins that rebuilds a report of a log, and one written by hand hardly.
+pub const REBUILT_STARTS: &str = "{\"report\":";
+
 // LIMIT: ids of models on the way to the one that a line names are used up one by one.
 pub(crate) const NEFFS_MAX: u32 = 100_000;
 

@@ -8,6 +8,7 @@ use clap::Args;
 
 use glia::explain::report::{REPORT_FORMAT, Report};
 use glia::explain::{ExplainError, Summary, explain, tell};
+use glia::workload::REBUILT_STARTS;
 use glia::workload::rebuild::{choose, rebuild};
 
 use super::Outcome;
@@ -121,11 +122,11 @@ impl Explain {
             }
         };
         let name = printable(&file.display().to_string());
-        let is_free = is_free(file, "{\"workload\":");
+        let is_free = is_free(file, REBUILT_STARTS);
         let is_free = is_free.map_err(|error| cannot(&name, "be looked into", &error))?;
         anyhow::ensure!(
             is_free,
-            "{name}: holds something else than a workload and is left as it is"
+            "{name}: holds something else than a workload made of a log and is left as it is"
         );
         let written = std::fs::write(file, &rebuilt.text);
         written.map_err(|error| cannot(&name, "be written", &error))?;

@@ -227,10 +227,10 @@ pub fn rebuild(report: &Report, number: u64, reports: &[Report]) -> Result<Rebui
     }
     let devices = device + 1;
     let first = First {
+        report: number,
         workload: WORKLOAD_FORMAT,
         machine: model.name(),
         devices,
-        report: number,
         assumed: &assumed,
     };
     let mut text = line(&first);

@@ -273,6 +273,29 @@ fn a_file_that_is_no_workload_is_left_as_it_is() {
     assert_eq!(fs::read_to_string(&log).unwrap(), text);
 }
 
+/// One that was written by hand is not; one that was made of a log is made anew.
+#[test]
+fn only_a_workload_that_was_made_of_a_log_is_written_over() {
+    let rebuilt = rebuild(&ListReport::sample(9, 0, 0).whole(), &[]);
+    let path = |name: &str| rebuilt.directory.path().join(name);
+    let explain = || {
+        let mut glia = cargo_bin_cmd!("glia");
+        let glia = glia.arg("explain").arg(path("job.log"));
+        glia.arg("--workload").arg(path("job.jsonl"));
+        glia.output().unwrap()
+    };
+    let made = rebuilt.workload();
+    assert!(made.starts_with(glia::workload::REBUILT_STARTS));
+    assert_eq!(explain().status.code(), Some(0));
+    let mine =
+        "{\"workload\":1,\"machine\":\"trn1\"}\n{\"op\":\"alloc\",\"id\":\"a\",\"size\":1}\n";
+    fs::write(path("job.jsonl"), mine).unwrap();
+    let ended = explain();
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("left as it is"));
+    assert_eq!(rebuilt.workload(), mine);
+}
+
 #[test]
 fn a_device_that_no_workload_has_is_named() {
     for device in [16, u32::MAX] {

@@ -13,13 +13,13 @@ use crate::explain::report::Report;
 use crate::explain::size::printed;
 use crate::machine::Model;
 
-/// The first line.
+/// The first line. It begins with [`REBUILT_STARTS`](crate::workload::REBUILT_STARTS).
 #[derive(Serialize)]
 pub(super) struct First<'a> {
+    pub(super) report: u64,
     pub(super) workload: u64,
     pub(super) machine: &'static str,
     pub(super) devices: u32,
-    pub(super) report: u64,
     pub(super) assumed: &'a [String],
 }
 
