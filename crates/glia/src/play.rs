@@ -89,6 +89,8 @@ pub struct Played {
     pub warnings: Warnings,
     /// Which report of a log the workload says that it rebuilds.
     pub report: Option<u64>,
+    /// What it says that it takes for granted, and what the run says hangs on.
+    pub assumed: Option<Vec<String>>,
     /// The operation that did not end as expected; `None` if all did.
     pub failure: Option<Failure>,
     /// The last line that was run, if the run was stopped behind it.

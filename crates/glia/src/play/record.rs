@@ -121,6 +121,9 @@ fn first(header: &Header, faults: Option<&PlanFile>) -> Map<String, Value> {
     if let Some(report) = header.report {
         put("report", json!(report));
     }
+    if let Some(assumed) = &header.assumed {
+        put("assumed", json!(assumed));
+    }
     first
 }
 

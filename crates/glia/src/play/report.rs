@@ -55,6 +55,9 @@ pub struct RunReport {
     pub warnings_total: Option<u64>,
     /// What did not end as expected.
     pub failure: Option<FailureReport>,
+    /// What a workload that was made of a log takes for granted, and what stands here hangs on; null
+    /// if it says nothing of that.
+    pub assumed: Option<Vec<String>>,
     /// How the rules of the fault plan have done; null without one.
     pub faults: Option<Vec<RuleReport>>,
     /// How the end compares with a log; null without one.
@@ -282,6 +285,7 @@ impl RunReport {
             ),
             warnings_total: Some(played.warnings.total),
             failure: played.failure.as_ref().map(FailureReport::new),
+            assumed: played.assumed.clone(),
             faults: Some(played.faults.clone()).filter(|rules| !rules.is_empty()),
             comparison: None,
         }
@@ -307,6 +311,7 @@ impl RunReport {
             warnings: None,
             warnings_total: None,
             failure: None,
+            assumed: None,
             faults: None,
             comparison: None,
         }

@@ -54,6 +54,8 @@ pub struct Header {
     pub faults: Option<PlanFile>,
     /// Which report of a log the workload rebuilds, from 1; `None` if it rebuilds none.
     pub report: Option<u64>,
+    /// What a workload that was made of a log takes for granted; `None` if it says nothing of that.
+    pub assumed: Option<Vec<String>>,
 }
 
 /// How the machine runs its engines.
@@ -149,6 +151,7 @@ impl Header {
             zero_copy: fields.zero_copy.unwrap_or(false),
             faults: faults.transpose()?,
             report: fields.report.map(numbered).transpose()?,
+            assumed: fields.assumed,
         };
         let declared = fields.params.map(|params| params.0).unwrap_or_default();
         Ok((header, Params::new(declared, &instead.params)?))

@@ -76,6 +76,14 @@ fn a_list_is_rebuilt_and_its_request_fails() {
     assert!(rebuilt.assumed.contains("the machine is a trn1"));
     // Bytes, usage, device and core of the request; the total and five items.
     let run = rebuilt.is_equal(10);
+    // Whoever reads only the run is told, too.
+    assert!(
+        run["assumed"][0]
+            .as_str()
+            .unwrap()
+            .contains("the machine is a trn1"),
+        "{run}"
+    );
     assert_eq!(run["failure"]["oom"]["asked_bytes"], 31_457_300);
     assert_eq!(run["failure"]["oom"]["device"], 2);
 }

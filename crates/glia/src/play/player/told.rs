@@ -143,6 +143,7 @@ impl Player<'_> {
             metrics: self.metrics().collect(),
             warnings: self.warnings.clone(),
             report: header.report,
+            assumed: header.assumed.clone(),
             failure,
             stopped,
             faults: faults.collect(),
