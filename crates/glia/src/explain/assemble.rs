@@ -216,8 +216,9 @@ impl<'f> Assembler<'f> {
             match found.token {
                 Token::Header(header) => {
                     self.begin_thread(header.thread);
-                    if header.is_error {
-                        self.sign(Sign::ErrorLine);
+                    // The first one tells; a log may have millions.
+                    if header.is_error && self.sign.is_none() {
+                        self.sign(Sign::ErrorLine(words(&text[found.end..])));
                     }
                 }
                 Token::Message(message) => {
@@ -359,7 +360,13 @@ impl<'f> Assembler<'f> {
                 }
                 Sign::CompilerEstimate(text) => (Kind::NotMemory, text),
                 Sign::Failure(text) | Sign::Status(text) => (Kind::NotMemory, text),
-                Sign::ErrorLine => (Kind::NotMemory, "an error line of the runtime".to_owned()),
+                Sign::ErrorLine(text) => {
+                    let status = match text.as_str() {
+                        "" => "an error line of the runtime".to_owned(),
+                        text => format!("an error line of the runtime: {text}"),
+                    };
+                    (Kind::NotMemory, status)
+                }
             };
             let mut report = Report::new(self.file, line, Family::N, kind);
             report.status = Some(status);
@@ -370,6 +377,15 @@ impl<'f> Assembler<'f> {
             self.is_settled = false;
         }
     }
+}
+
+/// What a line says behind the name of its function, as far as it is worth keeping.
+fn words(text: &[u8]) -> String {
+    const WORDS_BYTES_MAX: usize = 200;
+    let name = text.iter().position(u8::is_ascii_whitespace);
+    let text = &text[name.unwrap_or(text.len())..];
+    let text = &text[..text.len().min(WORDS_BYTES_MAX)];
+    String::from_utf8_lossy(text.trim_ascii()).into_owned()
 }
 
 /// Whether a log begins with the mark of UTF-16, or with letters of which every other byte is 0.

@@ -59,8 +59,8 @@ pub(super) enum Sign {
     Failure(String),
     /// `status=4 message="Allocation Failure"`.
     Status(String),
-    /// An ERROR line of the runtime.
-    ErrorLine,
+    /// An ERROR line of the runtime, in its words.
+    ErrorLine(String),
 }
 
 #[derive(Debug, Clone, PartialEq)]

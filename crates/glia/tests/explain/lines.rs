@@ -83,6 +83,10 @@ fn a_failure_of_another_kind_is_not_one_of_memory() {
             "ERROR: Estimated peak HBM usage (17.5) exceeds 16GB",
             "Estimated peak HBM usage (17.5) exceeds 16GB",
         ),
+        (
+            "2025-Nov-02 11:02:03.100000  4100:4133  ERROR  TDRV:tdrv_init_mla   Failed to reset device 0",
+            "an error line of the runtime: Failed to reset device 0",
+        ),
     ] {
         let found = report(format!("starting\n{line}\n"));
         assert_eq!(
