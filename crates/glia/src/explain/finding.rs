@@ -222,7 +222,7 @@ fn cores(report: &Report, add: &mut impl FnMut(FindingKind, String)) {
         let (Some(core), Some(total)) = (row.core, &row.total) else {
             continue;
         };
-        let is_idle = total.bytes <= IDLE_CORE_BYTES;
+        let (is_empty, is_idle) = (total.bytes == 0, total.bytes <= IDLE_CORE_BYTES);
         let shares = report.hbm_cores.contains(&core) || row.hbm.is_some() && row.hbm == hbm;
         let (place, moved) = if shares {
             ("on the same HBM", "; a move there makes no room")
@@ -232,9 +232,14 @@ fn cores(report: &Report, add: &mut impl FnMut(FindingKind, String)) {
         let total = &total.text;
         // A report counts one process: what it does not have there, another one may.
         let (kind, text) = if is_idle {
+            let held = if is_empty {
+                "nothing".to_owned()
+            } else {
+                format!("only {total}")
+            };
             (
                 FindingKind::IdleCore,
-                format!("this process holds only {total} on NC {core} {place}{moved}"),
+                format!("this process holds {held} on NC {core} {place}{moved}"),
             )
         } else {
             (
