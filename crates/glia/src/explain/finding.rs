@@ -1,7 +1,7 @@
 //! What a report points to, said with the figures that say so.
 //!
 //! Nothing here guesses at a cause: each finding is a statement about the rows of one report. What
-//! a report does not hold (free blocks, other banks, other processes) is said by [`not_reported`].
+//! a report does not hold (free blocks, other banks, other processes) is said by `not_reported`.
 
 use serde::Serialize;
 
