@@ -231,6 +231,13 @@ pub trait UserMemory {
     /// [`UserFault`] if the caller may not read there; nothing is copied then.
     fn copy_in(&self, from: UserAddr, into: &mut [u8]) -> Result<(), UserFault>;
 
+    /// The bytes of a range in place, which saves a copy of them. Only of memory that nobody can write
+    /// before the call returns; `None` for any other, which is [copied](Self::copy_in).
+    fn bytes(&self, at: UserAddr, size_bytes: u64) -> Option<&[u8]> {
+        let _ = (at, size_bytes);
+        None
+    }
+
     /// Copies to the caller.
     ///
     /// # Errors

@@ -110,6 +110,15 @@ impl<'a> Bytes<'a> {
         })
     }
 
+    /// The bytes in place.
+    ///
+    /// # Safety
+    /// Nobody writes to them for all of `'a`.
+    const unsafe fn as_slice(self) -> &'a [u8] {
+        // SAFETY: so many bytes may be read; that nobody writes is the caller's word.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.size_bytes) }
+    }
+
     /// Copies the bytes into a buffer of the same size; a longer one keeps its rest, a shorter one
     /// gets what it has room for.
     pub(crate) fn read(self, into: &mut [u8]) {

@@ -32,6 +32,7 @@ pub struct UserFixture<'a> {
 /// The rule that it breaks.
 pub fn check(fixture: &UserFixture<'_>) -> Result<(), Violation> {
     bytes_are_copied(fixture)?;
+    bytes_in_place_are_those_that_nobody_writes(fixture)?;
     memory_lent_for_reading_is_not_written(fixture)?;
     addresses_outside_are_faults(fixture)?;
     ranges_that_leave_their_buffer_are_faults(fixture)?;
@@ -79,6 +80,39 @@ fn bytes_are_copied(fixture: &UserFixture<'_>) -> Result<(), Violation> {
             "bytes go out where they were sent, and nowhere else",
             "{}",
             difference(&expected, &found)
+        );
+    }
+    Ok(())
+}
+
+fn bytes_in_place_are_those_that_nobody_writes(fixture: &UserFixture<'_>) -> Result<(), Violation> {
+    let size = fixture.content.len();
+    for (offset, size) in [(0, size), (1, 7), (size - 1, 1)] {
+        let at = above(fixture.readable, offset)?;
+        let found = fixture.memory.bytes(at, size as u64);
+        hold!(
+            found.is_none() || found == fixture.content.get(offset..offset + size),
+            "bytes in place are the caller's",
+            "{size} from {offset}: {found:02x?}"
+        );
+    }
+    let beyond = fixture.memory.bytes(fixture.readable, u64::MAX);
+    let outside = fixture.memory.bytes(fixture.outside, 8);
+    hold!(
+        beyond.is_none() && outside.is_none(),
+        "what is not the caller's is not there in place",
+        "{beyond:02x?}, {outside:02x?}"
+    );
+    let lasting = fixture.lasting.map(|lasting| lasting.start());
+    for at in [Some(fixture.writable.start()), lasting]
+        .into_iter()
+        .flatten()
+    {
+        let found = fixture.memory.bytes(at, 8);
+        hold!(
+            found.is_none(),
+            "what may be written is not there in place",
+            "{found:02x?}"
         );
     }
     Ok(())

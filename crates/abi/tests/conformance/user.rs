@@ -25,6 +25,9 @@ pub(crate) enum Flaw {
     ReadsShifted,
     WritesOneMore,
     WritesWhatIsForReading,
+    ShowsShifted,
+    ShowsAnywhere,
+    ShowsWhatIsWritten,
     RefusedReadClobbers,
     RefusedWriteWrites,
     RefusesButWrites,
@@ -64,6 +67,8 @@ pub(crate) struct FakeUser {
     machine: Arc<FakeMachine>,
     buffers: Vec<Buffer>,
     next_pin: Arc<AtomicU64>,
+    /// What the readable buffer holds.
+    shown: Vec<u8>,
 }
 
 impl FakeUser {
@@ -83,6 +88,7 @@ impl FakeUser {
                 buffer(LASTING, true, true, vec![0; 2 * 4096]),
             ],
             next_pin: Arc::default(),
+            shown: content(),
         }
     }
 
@@ -189,6 +195,22 @@ impl UserMemory for FakeUser {
             into.copy_from_slice(source);
         }
         Ok(())
+    }
+
+    fn bytes(&self, at: UserAddr, size_bytes: u64) -> Option<&[u8]> {
+        let size = usize::try_from(size_bytes).ok()?;
+        match self.find(at, size_bytes, false) {
+            Ok((buffer, offset)) if !buffer.writable => {
+                let offset = match self.flaw {
+                    Flaw::ShowsShifted if offset > 0 => offset - 1,
+                    _ => offset,
+                };
+                self.shown.get(offset..)?.get(..size)
+            }
+            Ok(_) if self.flaw == Flaw::ShowsWhatIsWritten => self.shown.get(..size),
+            Err(_) if self.flaw == Flaw::ShowsAnywhere => self.shown.get(..size.min(8)),
+            _ => None,
+        }
     }
 
     fn copy_out(&self, to: UserAddr, bytes: &[u8]) -> Result<(), UserFault> {
@@ -373,6 +395,15 @@ fn mutants_of_user_memory_are_caught() {
         (
             Flaw::CapturedPinsItsStart,
             "the first span starts at the range's offset in its page",
+        ),
+        (Flaw::ShowsShifted, "bytes in place are the caller's"),
+        (
+            Flaw::ShowsAnywhere,
+            "what is not the caller's is not there in place",
+        ),
+        (
+            Flaw::ShowsWhatIsWritten,
+            "what may be written is not there in place",
         ),
         (Flaw::ChecksNothing, checked),
         (Flaw::ChecksForReading, checked),

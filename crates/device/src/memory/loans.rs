@@ -124,6 +124,14 @@ impl Loans<'_> {
         Ok(bytes)
     }
 
+    /// A range that is lent for reading, in place.
+    pub(crate) fn slice(&self, at: UserAddr, size_bytes: u64) -> Option<&[u8]> {
+        let (bytes, writable) = self.find(at, size_bytes)?;
+        // SAFETY: of one borrow for reading, which outlives `self`, so that nobody writes there: a pin for
+        // writing is refused, and a buffer for writing overlaps no other.
+        (!writable).then(|| unsafe { bytes.as_slice() })
+    }
+
     /// A range to write.
     ///
     /// # Errors
@@ -215,6 +223,8 @@ mod tests {
             let mut seen = [0; 2];
             loans.bytes(at(55), 2).unwrap().read(&mut seen);
             assert_eq!(seen, [55, 56]);
+            assert_eq!(loans.slice(at(55), 2), Some(&seen[..]));
+            assert_eq!(loans.slice(at(59), 22), None);
             for (offset, size) in [(10, 50), (20, 10), (25, 30), (40, 40), (61, 19)] {
                 assert!(loans.bytes(at(offset), size).is_ok(), "{offset} {size}");
             }
@@ -234,6 +244,8 @@ mod tests {
         let mut lent = [Lent::In(&input), Lent::Out(&mut output)];
         lend(&table(), &mut arg, &mut lent, |loans| {
             assert!(loans.bytes_mut(input_at, 8).is_err());
+            assert_eq!(loans.slice(input_at, 8), Some(&input[..]));
+            assert_eq!(loans.slice(output_at, 8), None);
             assert!(loans.pin(input_at, 8, true).is_err());
             assert!(loans.pin(input_at, 8, false).is_ok());
             loans.bytes_mut(output_at, 8).unwrap().write(&[7; 8]);

@@ -22,7 +22,7 @@ use crate::memory::OwnedPin;
 
 /// Bytes that the processor stores through BAR4 at most: two pages (driver 2.27).
 const BAR4_BYTES_MAX: u64 = 8192;
-/// Bytes of them that pass through the driver's stack at a time.
+/// Bytes of them that pass through the driver's stack at a time, if they are not there in place.
 const STEP_BYTES: usize = 4096;
 /// The chunk's own queue.
 const DEFAULT_QUEUE: i32 = -1;
@@ -226,8 +226,16 @@ impl Batch {
 
     fn store(&self, call: &Call<'_>) -> Result<(), Errno> {
         let base = place(&self.chunk, self.base)?.at;
-        let mut buffer = [0; STEP_BYTES];
+        let (memory, dma) = (call.caller.memory, &call.device.dma);
         for op in &self.ops {
+            let at = base.checked_add(op.offset_bytes).ok_or(Errno::EINVAL)?;
+            if let Some(bytes) = memory.bytes(op.buffer, op.size_bytes)
+                && !bytes.is_empty()
+            {
+                dma.store(at, bytes)?;
+                continue;
+            }
+            let mut buffer = [0; STEP_BYTES];
             let mut done_bytes = 0;
             while done_bytes < op.size_bytes {
                 let left_bytes = op.size_bytes - done_bytes;
@@ -236,12 +244,9 @@ impl Batch {
                 #[expect(clippy::cast_possible_truncation, reason = "see CAST")]
                 let step = &mut buffer[..step_bytes as usize];
                 let from = op.buffer.checked_add(done_bytes).ok_or(Errno::EFAULT)?;
-                let read = call.caller.memory.copy_in(from, step);
-                read.map_err(|_| Errno::EFAULT)?;
-                let at = base.checked_add(op.offset_bytes);
-                let at = at.and_then(|at| at.checked_add(done_bytes));
-                let dma = &call.device.dma;
-                dma.store(at.ok_or(Errno::EINVAL)?, step)?;
+                memory.copy_in(from, step).map_err(|_| Errno::EFAULT)?;
+                let at = at.checked_add(done_bytes).ok_or(Errno::EINVAL)?;
+                dma.store(at, step)?;
                 done_bytes += step_bytes;
             }
         }
