@@ -45,11 +45,16 @@ pub struct Warnings {
 
 impl Warnings {
     /// Adds what was logged about an operation. All that differs is told apart, but for the first
-    /// `time_len` letters, which are the time.
+    /// `time_len` letters of a line that begins with its time.
     pub(super) fn add(&mut self, line: u64, log: &str, time_len: usize) {
         self.total += 1;
         let log = cut(log);
-        let text = |log: &str| log.get(time_len..).map(str::to_owned);
+        let untimed = |line: &str| {
+            let is_timed = line.starts_with(|letter: char| letter.is_ascii_digit());
+            let rest = if is_timed { line.get(time_len..) } else { None };
+            rest.unwrap_or(line).to_owned()
+        };
+        let text = |log: &str| log.lines().map(untimed).collect::<Vec<_>>();
         let mut kept = self.kept.iter_mut();
         if let Some(known) = kept.find(|known| text(&known.log) == text(&log)) {
             known.count += 1;
@@ -128,5 +133,18 @@ mod tests {
         assert_eq!(cut(&long), long);
         assert_eq!(cut(&(long.clone() + "x\ny")), long + "(2 more lines)\n");
         assert_eq!(cut(""), "");
+    }
+
+    #[test]
+    fn a_warning_is_the_same_at_another_time_whatever_its_lines() {
+        let log =
+            |time: u32, last: &str| format!("00:{time:02} one\n  more\n00:{time:02} {last}\n");
+        let mut warnings = Warnings::default();
+        for (line, log) in [(1, log(7, "two")), (2, log(8, "two")), (3, log(9, "three"))] {
+            warnings.add(line, &log, "00:00".len());
+        }
+        let counts = warnings.kept.iter().map(|kept| (kept.line, kept.count));
+        assert_eq!(counts.collect::<Vec<_>>(), [(1, 2), (3, 1)]);
+        assert_eq!(warnings.total, 3);
     }
 }
