@@ -411,13 +411,8 @@ fn allocations(stack: &Stack, live: usize, bench: &mut Bench<'_>) -> Result<(), 
         Ok(())
     });
     let locks = Some(("two idle locks", locks));
-    let bar = Bar {
-        extra_ns: Some(25.0),
-        ..NO_BAR
-    };
-    bench.case("dml_pair", books, locks, bar)?;
+    bench.case("dml_pair", books, locks, at_most(25.0))?;
     drop(page);
-    let bar = at_most(600.0);
     let mut others = (0..live)
         .map(|_| stack.page())
         .collect::<Result<Vec<_>, _>>()?;
