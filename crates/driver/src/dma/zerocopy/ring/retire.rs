@@ -12,9 +12,9 @@ use super::super::context_number;
 use crate::dma::DmaError;
 use crate::dma::budget::{Awaited, budget};
 use crate::dma::failure::{RETRIES_MAX, UnderWay};
-use crate::dma::held::{Batching, Held, Staged, announce};
+use crate::dma::held::{Held, Staged};
 use crate::dma::lane::Links;
-use crate::dma::marker::{transfer_at, words_at};
+use crate::dma::marker::words_at;
 
 /// How soon the worker looks again whether a reset has ended.
 const LOOK_AGAIN: Micros = Micros(1_000);
@@ -183,36 +183,6 @@ impl Held<'_> {
             request: id,
             was_last,
         })
-    }
-
-    /// Hands the engine a batch that moves nothing and whose marker comes behind all writes.
-    fn stage_fence(&mut self, slot: u32) -> Result<(), DmaError> {
-        let links = self.links;
-        let ring = &mut *self.ring;
-        let Some(zero) = ring.zero_copies.as_deref_mut() else {
-            return Ok(());
-        };
-        let marker = zero.marker(slot);
-        let Some(context) = zero.queue.get_mut(slot) else {
-            return Ok(());
-        };
-        let profile = links.profile;
-        let (transfer, barrier) = Context::fence(profile.arch, profile.host_to_bus(marker));
-        let batch = Batching {
-            account: context.request.account,
-            context: context_number(slot),
-            size_bytes: transfer.size_bytes,
-            data_descs: 1,
-            marker: transfer_at(profile, marker, barrier),
-            words: words_at(&*links.host, marker)?,
-        };
-        let transfers = std::iter::once(transfer);
-        let fence = announce(links, self.lane, &mut ring.pair, &batch, transfers)?;
-        context.fence = Fence::Staged;
-        if let State::Submitted(_, staged, _) = &mut context.state {
-            *staged = fence;
-        }
-        Ok(())
     }
 
     /// A request has ended: whoever asked for it is told, unless it stands and waits.

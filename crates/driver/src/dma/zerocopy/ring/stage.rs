@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::context::{Fence, State};
+use super::super::context::{Context, Fence, State};
 use super::super::context_number;
 use crate::dma::DmaError;
 use crate::dma::held::{Batching, Held, announce};
@@ -95,6 +95,36 @@ impl Held<'_> {
         }
         let state = std::mem::replace(&mut context.state, State::Completed);
         context.state = state.submitted(staged);
+        Ok(())
+    }
+
+    /// Hands the engine a batch that moves nothing and whose marker comes behind all writes.
+    pub(super) fn stage_fence(&mut self, slot: u32) -> Result<(), DmaError> {
+        let links = self.links;
+        let ring = &mut *self.ring;
+        let Some(zero) = ring.zero_copies.as_deref_mut() else {
+            return Ok(());
+        };
+        let marker = zero.marker(slot);
+        let Some(context) = zero.queue.get_mut(slot) else {
+            return Ok(());
+        };
+        let profile = links.profile;
+        let (transfer, barrier) = Context::fence(profile.arch, profile.host_to_bus(marker));
+        let batch = Batching {
+            account: context.request.account,
+            context: context_number(slot),
+            size_bytes: transfer.size_bytes,
+            data_descs: 1,
+            marker: transfer_at(profile, marker, barrier),
+            words: words_at(&*links.host, marker)?,
+        };
+        let transfers = std::iter::once(transfer);
+        let fence = announce(links, self.lane, &mut ring.pair, &batch, transfers)?;
+        context.fence = Fence::Staged;
+        if let State::Submitted(_, staged, _) = &mut context.state {
+            *staged = fence;
+        }
         Ok(())
     }
 
